@@ -7,7 +7,7 @@ pub(super) fn rows() -> Vec<Row> {
     let rule = Failover::RULE;
     table! {
         "a replica without the last grants is promoted; tokens by counter and clock": rule;
-        "the same with tokens by the counter alone": rule, clock = false;
+        "with tokens by the counter alone": rule, clock = false;
         "tokens by counter and clock, but the promotion takes no time": rule, gap = 0;
         "the replica's clock is behind by a tick more than the promotion takes": rule, behind = 3;
         "the replica is promoted, and the old store goes on": rule, split_brain = true;

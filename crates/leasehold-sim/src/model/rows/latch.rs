@@ -7,6 +7,6 @@ pub(super) fn rows() -> Vec<Row> {
     let rule = Latch::RULE;
     table! {
         "three members arrive at a latch that two open, by the rule": rule;
-        "the same, but each arrival counts a number down": rule, counts_down = true;
+        "but each arrival counts a number down": rule, counts_down = true;
     }
 }

@@ -18,19 +18,14 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     };
     let mut rows = vec![
         rule.row("two clients and a minimum hold, by the rule"),
-        with(Mutation::RenewalLengthens)
-            .row("the same, but a late renewal renews the minimum hold"),
-        with(Mutation::EnterRevives)
-            .row("the same, but a late enter makes the ended lease the holder again"),
-        with(Mutation::FreesEarly).row("the same, but a release frees the lock at once"),
-        with(Mutation::ReleasesAny)
-            .row("the same, but a late release ends the lease of any holder"),
-        with(Mutation::AfterLoss)
-            .row("the same, but the release of a lost lease begins a minimum hold"),
-        fast(2, None)
-            .row("a minimum hold, and every client's clock gains as much as the rule allows for"),
+        with(Mutation::RenewalLengthens).row("but a late renewal renews the minimum hold"),
+        with(Mutation::EnterRevives).row("but a late enter makes the ended lease the holder again"),
+        with(Mutation::FreesEarly).row("but a release frees the lock immediately"),
+        with(Mutation::ReleasesAny).row("but a late release ends the lease of any holder"),
+        with(Mutation::AfterLoss).row("but the release of a lost lease begins a minimum hold"),
+        fast(2, None).row("a minimum hold, and every client's clock gains what the rule allows"),
         fast(1, Some(Mutation::WithoutDrift))
-            .row("every client's clock gains a tick, and the rest does not allow for it"),
+            .row("every client's clock gains a tick, which the rest does not allow for"),
     ];
     rows.extend(runs());
     if extent == Extent::Full {
@@ -56,9 +51,8 @@ fn runs() -> Vec<Row> {
     vec![
         rule.row("three clients run a job once, by the rule"),
         with(Mutation::CompletesUnheld)
-            .row("the same, but the completion record is written whatever lease holds the lock"),
-        with(Mutation::DecidesOnce).row(
-            "the same, but a client that waits does not ask again whether the run is complete",
-        ),
+            .row("but the completion record is written whatever the holder"),
+        with(Mutation::DecidesOnce)
+            .row("but a waiting client does not ask again whether the run is complete"),
     ]
 }

@@ -8,23 +8,23 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let permits = rule.with(|setup| (setup.sizes, setup.counts) = ([2, 2, 1], true));
     let mut rows = table! {
         "a reader, an upgradable reader and a writer, by the rule": rule;
-        "the same, but a request that fits is granted although others wait": rule,
+        "but a request that fits is granted although others wait": rule,
             mutation = Some(Mutation::PastTheHead);
-        "the same, but any reader may wait for an upgrade": rule, mutation = Some(Mutation::AnyWaits);
-        "the same, but the first reader gets the token of the last writer": rule,
+        "but any reader may wait for an upgrade": rule, mutation = Some(Mutation::AnyWaits);
+        "but the first reader gets the token of the last writer": rule,
             mutation = Some(Mutation::TokenOfWriter);
-        "the same, but each reader gets a token of its own": rule,
+        "but each reader gets a token of its own": rule,
             mutation = Some(Mutation::TokenOfReader);
-        "the same, but a writer that becomes a reader keeps its token": rule,
+        "but a writer that becomes a reader keeps its token": rule,
             mutation = Some(Mutation::DowngradeKeepsToken);
-        "the same, but an upgradable reader that becomes a reader gets a token of its own": rule,
+        "but an upgradable reader becomes a reader with a token of its own": rule,
             mutation = Some(Mutation::DowngradeRenewsToken);
-        "the same, but a grant does not bring the earliest end forward": rule,
+        "but a grant does not bring the earliest end forward": rule,
             mutation = Some(Mutation::EarliestStays);
-        "the same, but a late conversion is applied whatever tokens the lease has": rule,
+        "but a late conversion is applied whatever tokens the lease has": rule,
             mutation = Some(Mutation::ConvertsAnyToken);
         "three clients take two, two and one of three permits, by the rule": permits;
-        "the same, but the limit counts holders, not permits": permits,
+        "but the limit counts holders, not permits": permits,
             faults = 0, mutation = Some(Mutation::CountsHolders);
     };
     if extent == Extent::Full {

@@ -25,25 +25,25 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         // The second phase.
         "the largest token of the grants is used": without(Mutation::NoSecondPhase);
         "the token is written to all masters, not only to those of the first phase": without(Mutation::WriteEverywhere);
-        "the token is stored where it is larger, whatever lease holds the lock": without(Mutation::WriteUnheld);
-        "the same, and winners write to a resource": without(Mutation::WriteUnheld), resource = true;
-        "the token is stored where it is larger or equal, whatever lease holds the lock":
+        "the token is stored where it is larger, whatever the holder": without(Mutation::WriteUnheld);
+        "and winners write to a resource": without(Mutation::WriteUnheld), resource = true;
+        "the token is stored where it is larger or equal, whatever the holder":
             without(Mutation::WriteUnheldOrEqual);
-        "a token is used although it is unknown whether a majority has stored it": without(Mutation::InDoubt);
+        "a token is used without knowing that a majority has stored it": without(Mutation::InDoubt);
         // The first phase.
         "counters are read before the grants, which reserve nothing": without(Mutation::ReadBefore);
-        "the same with `>=` for `>`": without(Mutation::ReadBeforeOrEqual);
+        "with `>=` for `>`": without(Mutation::ReadBeforeOrEqual);
         // Only a third attempt notices that the order in real time breaks.
-        "the same, and the token is stored whatever the counter":
+        "and the token is stored whatever the counter":
             Tokens::<3>::RULE, mutation = Some(Mutation::ReadBeforeOrAny);
         "an acquire is repeated after its grant was over": without(Mutation::IdTwice), faults = 1;
-        "a master is restarted with its data, kept out and admitted": after(Recovery::WithData);
-        "a master is restarted empty, kept out and admitted: by the rule": restarted;
-        "a master is restarted empty and goes on at once": after(Recovery::AtOnce);
-        "the same, and winners write to a resource": after(Recovery::AtOnce), resource = true;
-        "a master is restarted empty, and only kept out": after(Recovery::AfterTtl);
-        "a master is restarted empty, and only admitted by the others": after(Recovery::CaughtUp);
-        "two of three are restarted at once, with their data; two attempts":
+        "a master restarts with its data, kept out and admitted": after(Recovery::WithData);
+        "a master restarts empty, kept out and admitted: by the rule": restarted;
+        "a master restarts empty and goes on immediately": after(Recovery::AtOnce);
+        "and winners write to a resource": after(Recovery::AtOnce), resource = true;
+        "a master restarts empty, and only kept out": after(Recovery::AfterTtl);
+        "a master restarts empty, and only admitted by the others": after(Recovery::CaughtUp);
+        "two of three restart together, with their data; two attempts":
             after(Recovery::WithData), attempts = 2, faults = 2, together = true;
     };
     rows.extend(proposed(rule));
@@ -66,16 +66,16 @@ fn proposed(rule: Tokens<3>) -> Vec<Row> {
     };
     table! {
         "attempts propose tokens, by the rule": proposed;
-        "the same, and winners repeat their acquires; two attempts": proposed, attempts = 2, refill = true;
+        "and winners repeat their acquires; two attempts": proposed, attempts = 2, refill = true;
         "attempts propose tokens, and winners write to a resource": proposed, resource = true;
         "a proposal is taken with `>=` for `>`": without(Mutation::TakeEqual);
         "a proposal is used although only a minority has taken it": without(Mutation::TakenByMinority);
         "a proposal counts as taken where it was taken for another lease": without(Mutation::TakenForAnother);
-        "two attempts propose tokens, and a master is restarted empty: by the rule": after(Recovery::Rule);
-        "the same, and a proposal is used after its deadline": after(Recovery::Rule), mutation = Some(Mutation::UseLate);
-        "the same, and the master goes on at once": after(Recovery::AtOnce);
-        "the same, and the master is only kept out": after(Recovery::AfterTtl);
-        "the same, and the master is only admitted by the others": after(Recovery::CaughtUp);
+        "two attempts propose tokens, and a master restarts empty: by the rule": after(Recovery::Rule);
+        "and a proposal is used after its deadline": after(Recovery::Rule), mutation = Some(Mutation::UseLate);
+        "and the master goes on immediately": after(Recovery::AtOnce);
+        "and the master is only kept out": after(Recovery::AfterTtl);
+        "and the master is only admitted by the others": after(Recovery::CaughtUp);
     }
 }
 
@@ -85,14 +85,14 @@ fn larger() -> Vec<Row> {
     // The smallest model that shows it: two of five are empty, and a third does not reply.
     let minority = five.with(|setup| (setup.faults, setup.counters, setup.together) = (2, 0, true));
     table! {
-        "two of five are restarted empty together, by the rule; two attempts, counters from 0": minority;
-        "the same, but masters that are not admitted count among the others":
+        "two of five restart empty together, by the rule; two attempts, counters from 0": minority;
+        "but masters that are not admitted count among the others":
             minority, recovery = Recovery::AdmittedByAll;
         "three masters, by the rule, four attempts": three, attempts = 4;
-        "two masters are restarted empty, one after the other, by the rule; two attempts":
+        "two masters restart empty, one after the other, by the rule; two attempts":
             three, attempts = 2, faults = 2;
         "five masters, two attempts": five;
         "five masters, two attempts that propose tokens": five, proposals = 3;
-        "one of five is restarted empty and goes on at once": five, faults = 1, recovery = Recovery::AtOnce;
+        "one of five restarts empty and goes on immediately": five, faults = 1, recovery = Recovery::AtOnce;
     }
 }

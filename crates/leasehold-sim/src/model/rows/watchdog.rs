@@ -35,11 +35,11 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
 fn shipped() -> Vec<Row> {
     let (once, twice) = (once(), Setup::RULE);
     table! {
-        "watchdog on the host; the program runs twice": twice => WentOn Released Abandoned;
-        "the same, the program runs once, and a connection ends twice": once, lost_connections = 2;
-        "the same, and the client gives up leases that it cannot release":
+        "a node on the host; the program runs twice": twice => WentOn Released Abandoned;
+        "the program runs once, and a connection ends twice": once, lost_connections = 2;
+        "and the client abandons leases that it cannot release":
             once, lost_connections = 2, abandons_leases = true;
-        "the node is restarted without its data": once, node_restarts = 1;
+        "the node restarts without its data": once, node_restarts = 1;
         "the node may be slow, without a limit": once, slow_nodes = 1;
         "actions fail and come late": once, failed_actions = 2, late_actions = 2 => LateWithoutEffect;
         "the program dies before its child": once, child = true => KeptForChild Released;
@@ -55,16 +55,16 @@ fn released_wrongly() -> Vec<Row> {
         once.with(|it| (it.lost_connections, it.death_proof) = (1, DeathProof::Connection));
     let twice = late(Setup::RULE);
     table! {
-        "a node releases when a connection ends, whatever lease holds the lock":
+        "a node releases when a connection ends, whatever the holder":
             unproven, release_condition = ReleaseCondition::Nothing;
-        "the same, if a lease of this client holds it": unproven, release_condition = ReleaseCondition::Client;
-        "the same, if this lease holds it": unproven;
+        "if a lease of this client holds it": unproven, release_condition = ReleaseCondition::Client;
+        "if this lease holds it": unproven;
         "a remote node does the same": unproven, nodes = Nodes::Remote;
         "a client counts as dead when its first process is":
             once, child = true, death_proof = DeathProof::MainProcess;
-        "a node releases for a dead client, whatever lease holds the lock":
+        "a node releases for a dead client, whatever the holder":
             late(once), release_condition = ReleaseCondition::Nothing;
-        "the same, if a lease of this client holds it; the next run keeps the client id":
+        "if a lease of this client holds it; the next run keeps the client id":
             twice, restart = Restart::SameClient, release_condition = ReleaseCondition::Client;
         "the next run keeps the client id and counts from one": twice, restart = Restart::SameLease;
     }
@@ -83,7 +83,7 @@ fn renewed_wrongly() -> Vec<Row> {
         "a node counts the ttl from the arrival of the reply": once, slow_nodes = 1, from_reply = true;
         "a holder goes on after a pause without a renewal": once, skips_check = true;
         "a client that cannot renew sends heartbeats nevertheless": once, claims_health = true;
-        "a new connection does not report leases that were given up before it":
+        "a new connection does not report leases that were abandoned before":
             once, lost_connections = 2, abandons_leases = true, registers_current_only = true;
     }
 }
@@ -93,12 +93,12 @@ fn larger() -> Vec<Row> {
     let both = once.with(|setup| setup.nodes = Nodes::Both);
     table! {
         "a node on the host and a remote one": both;
-        "the same, and a connection ends": both, lost_connections = 1;
-        "the same, and a node is restarted without its data": both, node_restarts = 1;
-        "the same, and a node may be slow: stopped, or disconnected from client or store":
+        "and a connection ends": both, lost_connections = 1;
+        "and a node restarts without its data": both, node_restarts = 1;
+        "and a node may be slow: stopped, or disconnected from client or store":
             both, slow_nodes = 1 => KeptByOne WentOn Released;
         "a node on the host, actions come late, the program runs twice": late(twice);
-        "the same without late actions; a connection ends, and the node is restarted without its data":
+        "without late actions; a connection ends, and the node restarts without its data":
             twice, lost_connections = 1, node_restarts = 1;
         "the program acquires twice in one run, and the node may be slow": twice, runs = 1, slow_nodes = 1;
         "actions come late; the next run keeps the client id and counts on":
