@@ -17,7 +17,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         })
     };
     let mut rows = vec![
-        rule.row("two clients and a minimum hold, by the rule"),
+        rule.row("two clients and a minimum hold"),
         with(Mutation::RenewalLengthens).row("but a late renewal renews the minimum hold"),
         with(Mutation::EnterRevives).row("but a late enter makes the ended lease the holder again"),
         with(Mutation::FreesEarly).row("but a release frees the lock immediately"),
@@ -31,7 +31,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     if extent == Extent::Full {
         rows.push(
             rule.with(|setup| setup.clients = 3)
-                .row("three clients and a minimum hold, by the rule"),
+                .row("three clients and a minimum hold"),
         );
     }
     rows
@@ -49,7 +49,7 @@ fn runs() -> Vec<Row> {
     };
     let with = |mutation| rule.with(|setup| setup.mutation = Some(mutation));
     vec![
-        rule.row("three clients run a job once, by the rule"),
+        rule.row("three clients run a job once"),
         with(Mutation::CompletesUnheld)
             .row("but the completion record is written whatever the holder"),
         with(Mutation::DecidesOnce)

@@ -7,7 +7,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let rule = Shares::RULE;
     let permits = rule.with(|setup| (setup.sizes, setup.counts) = ([2, 2, 1], true));
     let mut rows = table! {
-        "a reader, an upgradable reader and a writer, by the rule": rule;
+        "a reader, an upgradable reader and a writer": rule;
         "but a request that fits is granted although others wait": rule,
             mutation = Some(Mutation::PastTheHead);
         "but any reader may wait for an upgrade": rule, mutation = Some(Mutation::AnyWaits);
@@ -23,14 +23,14 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             mutation = Some(Mutation::EarliestStays);
         "but a late conversion is applied whatever tokens the lease has": rule,
             mutation = Some(Mutation::ConvertsAnyToken);
-        "three clients take two, two and one of three permits, by the rule": permits;
+        "three clients take two, two and one of three permits": permits;
         "but the limit counts holders, not permits": permits,
             faults = 0, mutation = Some(Mutation::CountsHolders);
     };
     if extent == Extent::Full {
         rows.push(
             rule.with(|setup| setup.sizes = [2, 2, 1])
-                .row("two upgradable readers and a reader, by the rule"),
+                .row("two upgradable readers and a reader"),
         );
     }
     rows

@@ -23,22 +23,22 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         "three masters, deadlines by the rule": rule;
         "the deadline counts from the arrival of the reply": rule, deadline = Deadline::FromReply;
         "holders do not read their clocks; only tokens help": rule, deadline = Deadline::Never;
-        "a master restarts empty and is kept out by the rule": after(Fault::Restart);
+        "a master restarts empty and is kept out": after(Fault::Restart);
         "a master restarts empty and goes on immediately": after(Fault::RestartAtOnce);
         "a master restarts empty and is kept out for a tick less than the ttl": after(Fault::RestartEarly);
         "the clock of a master jumps": after(Fault::Jump);
         "one store restarts empty and goes on immediately": one_store, faults = 1, fault = Fault::RestartAtOnce;
         // A master that may be empty is admitted by the replies of some others.
-        "a master is flushed, or replaced by a server that has run for long; admitted by the rule":
+        "a master is flushed, or replaced by a server that has run for long; admitted":
             after(Fault::Flush);
         "but without another reply, silent masters count as unused":
             after(Fault::Flush), admission = Admission::NoReply;
         "but with one other reply, the silent master counts as unused":
             after(Fault::Flush), admission = Admission::OneReply;
-        "a master restarts with an old snapshot, and is admitted by the rule": after(Fault::OldData);
+        "a master restarts with an old snapshot, and is admitted": after(Fault::OldData);
         "but admitted immediately because its server now syncs each write":
             after(Fault::OldData), admission = Admission::CurrentSetting;
-        "a master becomes a replica of an old copy of itself, and a master again; admitted by the rule":
+        "a master becomes a replica of an old copy of itself, and a master again; admitted":
             after(Fault::OldCopy);
         "but its record fits because its process did not restart":
             after(Fault::OldCopy), admission = Admission::SameProcess;
@@ -46,12 +46,12 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         "but one is admitted by a decision from before it was flushed":
             after(Fault::Flush), unused = true, admission = Admission::Unchecked;
         "every master's clock gains what the rule allows": fast(2);
-        "and a master restarts empty and is kept out by the rule": fast(2), faults = 1;
+        "and a master restarts empty and is kept out": fast(2), faults = 1;
         "every master's clock gains a tick more than that": fast(3);
         "every master's clock gains a tick, and deadlines do not allow for it":
             fast(1), deadline = Deadline::WithoutMargin;
         "leases are renewed, and acquired again where they were lost": rule, renewed = true;
-        "and a master restarts empty and is kept out by the rule": after(Fault::Restart), renewed = true;
+        "and a master restarts empty and is kept out": after(Fault::Restart), renewed = true;
         "and the clock of a master jumps": after(Fault::Jump), renewed = true;
         "and every master's clock gains what the rule allows": fast(2), renewed = true;
     };
@@ -60,12 +60,12 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         "proposals are taken, deadlines by the rule": rule, proposed = true;
         "but the deadline counts from the arrival of the reply":
             rule, proposed = true, deadline = Deadline::FromReply;
-        "proposals are taken, and a master restarts empty and is kept out by the rule":
+        "proposals are taken, and a master restarts empty and is kept out":
             after(Fault::Restart), proposed = true;
         "but it goes on immediately": after(Fault::RestartAtOnce), proposed = true;
-        "and it is kept out by the rule, and every master's clock gains what that allows":
+        "and it is kept out, and every master's clock gains what the rule allows":
             fast(2), proposed = true, faults = 1;
-        "proposals are taken, leases are renewed, and a master restarts empty and is kept out by the rule":
+        "proposals are taken, leases are renewed, and a master restarts empty and is kept out":
             after(Fault::Restart), proposed = true, renewed = true;
     });
     rows

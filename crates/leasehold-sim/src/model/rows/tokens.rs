@@ -19,7 +19,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let after = |recovery| restarted.with(|setup| setup.recovery = recovery);
     let mut rows = table! {
         "one store that keeps its data": base::<1>(extent);
-        "three masters, by the rule": rule;
+        "three masters": rule;
         "winners repeat their acquires on masters that do not have their lease": rule, refill = true;
         "winners write to a resource that refuses older tokens": rule, resource = true;
         // The second phase.
@@ -38,7 +38,7 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             Tokens::<3>::RULE, mutation = Some(Mutation::ReadBeforeOrAny);
         "an acquire is repeated after its grant was over": without(Mutation::IdTwice), faults = 1;
         "a master restarts with its data, kept out and admitted": after(Recovery::WithData);
-        "a master restarts empty, kept out and admitted: by the rule": restarted;
+        "a master restarts empty, kept out and admitted": restarted;
         "a master restarts empty and goes on immediately": after(Recovery::AtOnce);
         "and winners write to a resource": after(Recovery::AtOnce), resource = true;
         "a master restarts empty, and only kept out": after(Recovery::AfterTtl);
@@ -65,13 +65,13 @@ fn proposed(rule: Tokens<3>) -> Vec<Row> {
         proposed.with(two)
     };
     table! {
-        "attempts propose tokens, by the rule": proposed;
+        "attempts propose tokens": proposed;
         "and winners repeat their acquires; two attempts": proposed, attempts = 2, refill = true;
         "attempts propose tokens, and winners write to a resource": proposed, resource = true;
         "a proposal is taken with `>=` for `>`": without(Mutation::TakeEqual);
         "a proposal is used although only a minority has taken it": without(Mutation::TakenByMinority);
         "a proposal counts as taken where it was taken for another lease": without(Mutation::TakenForAnother);
-        "two attempts propose tokens, and a master restarts empty: by the rule": after(Recovery::Rule);
+        "two attempts propose tokens, and a master restarts empty": after(Recovery::Rule);
         "and a proposal is used after its deadline": after(Recovery::Rule), mutation = Some(Mutation::UseLate);
         "and the master goes on immediately": after(Recovery::AtOnce);
         "and the master is only kept out": after(Recovery::AfterTtl);
@@ -85,11 +85,11 @@ fn larger() -> Vec<Row> {
     // The smallest model that shows it: two of five are empty, and a third does not reply.
     let minority = five.with(|setup| (setup.faults, setup.counters, setup.together) = (2, 0, true));
     table! {
-        "two of five restart empty together, by the rule; two attempts, counters from 0": minority;
+        "two of five restart empty together; two attempts, counters from 0": minority;
         "but masters that are not admitted count among the others":
             minority, recovery = Recovery::AdmittedByAll;
-        "three masters, by the rule, four attempts": three, attempts = 4;
-        "two masters restart empty, one after the other, by the rule; two attempts":
+        "three masters, four attempts": three, attempts = 4;
+        "two masters restart empty, one after the other; two attempts":
             three, attempts = 2, faults = 2;
         "five masters, two attempts": five;
         "five masters, two attempts that propose tokens": five, proposals = 3;
