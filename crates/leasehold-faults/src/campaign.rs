@@ -23,7 +23,7 @@ pub(crate) struct CampaignArgs {
     /// Run this part of the changes of leader, and of the runs of each scenario of the watchdog.
     #[arg(long, conflicts_with = "short", value_parser = clap::value_parser!(u16).range(1..))]
     times_percent: Option<u16>,
-    /// Run these scenarios only: random for single, masters, postgres, etcd and bucket, leaders for all changes of leader,
+    /// Run these scenarios only: random for single, masters, postgres, etcd, zookeeper and bucket, leaders for all changes of leader,
     /// watchdog for the others, or their names.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(names()))]
     only: Vec<String>,

@@ -84,6 +84,12 @@ impl ZookeeperServer {
         format!("zookeeper://{credentials}{hosts}{path}")
     }
 
+    /// The port of a server for clients.
+    #[must_use]
+    pub fn port(&self, nth: usize) -> u16 {
+        self.ports[nth][0]
+    }
+
     /// The number of the server that leads, or of the only one. `None`: there is no leader now.
     #[must_use]
     pub fn leader(&self) -> Option<usize> {
@@ -120,6 +126,20 @@ impl ZookeeperServer {
     pub fn restart(&mut self, nth: usize) {
         self.servers[nth] = Some(self.launch(nth));
         assert!(self.until_ready(), "a server does not start again");
+    }
+
+    /// Kills all servers, and starts them with their data after a time.
+    ///
+    /// # Panics
+    ///
+    /// If they do not come up.
+    pub fn restart_all(&mut self, after: Duration) {
+        self.servers.fill_with(|| None);
+        std::thread::sleep(after);
+        for nth in 0..self.servers.len() {
+            self.servers[nth] = Some(self.launch(nth));
+        }
+        assert!(self.until_ready(), "the servers do not start again");
     }
 
     /// Stops a server: it keeps its connections and replies to nothing.

@@ -9,6 +9,7 @@ mod postgres;
 mod sampler;
 mod server_faults;
 mod servers;
+mod zookeeper;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use self::etcd::Etcd;
 use self::plan::{NAMES, Plan};
 use self::postgres::Postgres;
 use self::servers::Servers;
+use self::zookeeper::Zookeeper;
 use crate::checker::CheckReport;
 use crate::clock;
 use crate::history::{self, Fault, FaultEvent, Note};
@@ -52,6 +54,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         (1, 1),
         |run| rounds::<Etcd>(run, etcd::draw),
         "a world with an etcd cluster of three members and three holder processes",
+    ),
+    scenario(
+        "zookeeper",
+        (1, 1),
+        |run| rounds::<Zookeeper>(run, zookeeper::draw),
+        "a world with a ZooKeeper ensemble of three servers and three holder processes",
     ),
     scenario(
         "bucket",
