@@ -37,7 +37,7 @@ fn assert_conflict(error: &Error, words: &str) {
 }
 
 macro_rules! conformance {
-    (everywhere $everywhere:tt notified $notified:tt one_place $one_place:tt one_record $one_record:tt client $client:tt) => {
+    (everywhere $everywhere:tt notified $notified:tt one_place $one_place:tt one_record $one_record:tt queue $queue:tt rule $rule:tt client $client:tt) => {
         conformance!(@stores [memory sqlite postgres etcd zookeeper redis sentinel cluster buckets redlock3 redlock5 allowed objects] $everywhere);
         mod where_clients_are_notified {
             use super::*;
@@ -50,6 +50,14 @@ macro_rules! conformance {
         mod in_one_record {
             use super::*;
             conformance!(@stores [memory sqlite postgres etcd zookeeper redis sentinel cluster buckets objects] $one_record);
+        }
+        mod of_the_rule_with_a_queue {
+            use super::*;
+            conformance!(@stores [memory postgres redis] $queue);
+        }
+        mod of_the_rule {
+            use super::*;
+            conformance!(@stores [memory postgres redis objects] $rule);
         }
         mod of_the_client {
             use super::*;
@@ -135,22 +143,10 @@ conformance! {
         jobs::all_waiters_return_when_the_run_is_complete,
         latches::waiters_of_one_that_expires_wait_for_the_next,
         observing::each_change_of_the_queue_is_noticed,
-        shares::holders_share_the_permits,
         shares::waiters_for_permits_are_served_in_their_order,
-        shares::a_release_of_all_permits_serves_all_waiters,
-        shares::the_lease_of_one_holder_of_permits_ends,
-        shares::a_revocation_ends_the_leases_of_all_holders_of_permits,
-        shares::a_request_that_does_not_match_a_semaphore_changes_nothing,
         shares::a_semaphore_is_listed_with_its_first_holder_and_its_waiters,
-        shares::readers_have_one_token_and_a_writer_its_own,
-        shares::an_upgrade_waits_for_the_readers_before_all_others,
-        shares::numbers_are_reused_and_a_set_limit_governs,
         sharing::permits_are_shared_and_waited_for_in_order,
-        sharing::a_resize_that_was_dropped_is_known_at_the_next_one,
         sharing::readers_share_the_lock_and_a_writer_is_alone,
-        sharing::a_writer_of_a_client_ends_a_window_that_begins_while_it_waits,
-        sharing::an_upgrade_waits_for_the_readers_only,
-        sharing::an_upgrade_that_is_dropped_holds_nothing,
         sharing::a_set_has_locks_of_several_kinds,
     }
     // Where they are in one place, with a queue or without.
@@ -158,11 +154,29 @@ conformance! {
         jobs::a_completed_run_is_not_repeated,
         jobs::each_key_has_one_run,
         jobs::a_holder_that_was_cut_off_completes_nothing,
-        jobs::a_run_that_failed_keeps_the_lock_for_a_while,
-        latches::counts_ids_and_ttls_are_checked,
         latches::a_hundred_waiters_go_on_when_it_opens,
         latches::a_name_is_used_as_a_lock_or_as_a_latch,
         sharing::many_tasks_never_hold_more_permits_than_there_are,
+        sharing::all_holders_are_described,
+    }
+    // What the rule decides. The random histories of each store compare its replies and notices with the rule.
+    queue {
+        shares::holders_share_the_permits,
+        shares::a_release_of_all_permits_serves_all_waiters,
+        shares::the_lease_of_one_holder_of_permits_ends,
+        shares::a_revocation_ends_the_leases_of_all_holders_of_permits,
+        shares::a_request_that_does_not_match_a_semaphore_changes_nothing,
+        shares::readers_have_one_token_and_a_writer_its_own,
+        shares::an_upgrade_waits_for_the_readers_before_all_others,
+        shares::numbers_are_reused_and_a_set_limit_governs,
+        sharing::a_resize_that_was_dropped_is_known_at_the_next_one,
+        sharing::a_writer_of_a_client_ends_a_window_that_begins_while_it_waits,
+        sharing::an_upgrade_waits_for_the_readers_only,
+        sharing::an_upgrade_that_is_dropped_holds_nothing,
+    }
+    // The same of requests that do not wait.
+    rule {
+        latches::counts_ids_and_ttls_are_checked,
         sharing::numbers_are_the_smallest_that_are_free,
         sharing::a_number_of_permits_that_is_set_counts,
         sharing::permits_are_given_back_and_taken_by_a_resize,
@@ -170,7 +184,7 @@ conformance! {
         sharing::readers_of_a_client_share_a_lease,
         sharing::fixed_leases_are_not_shared,
         sharing::a_forced_release_ends_the_leases_of_all_holders,
-        sharing::all_holders_are_described,
+        jobs::a_run_that_failed_keeps_the_lock_for_a_while,
     }
     // What the client decides, whatever the store is: in one place, over a network, and over many masters.
     client {
