@@ -18,7 +18,7 @@ enum LeaseholdLock {
     RwLock(RwLock, Cell<u32>),
 }
 
-enum Lock {
+enum Held {
     Mutex(Guard),
     Permit(Permit),
     Reader(ReadGuard),
@@ -26,28 +26,28 @@ enum Lock {
 }
 
 impl Lock for LeaseholdLock {
-    type Guard = Lock;
+    type Guard = Held;
 
-    async fn lock(&self) -> Result<Lock, Box<dyn Error>> {
+    async fn lock(&self) -> Result<Held, Box<dyn Error>> {
         Ok(match self {
-            Self::Mutex(mutex) => Lock::Mutex(mutex.lock().await?),
-            Self::Semaphore(semaphore) => Lock::Permit(semaphore.acquire().await?),
+            Self::Mutex(mutex) => Held::Mutex(mutex.lock().await?),
+            Self::Semaphore(semaphore) => Held::Permit(semaphore.acquire().await?),
             Self::RwLock(lock, next) => {
                 let number = next.replace(next.get().wrapping_add(1));
                 match number.is_multiple_of(WRITES) {
-                    true => Lock::Writer(lock.write().await?),
-                    false => Lock::Reader(lock.read().await?),
+                    true => Held::Writer(lock.write().await?),
+                    false => Held::Reader(lock.read().await?),
                 }
             }
         })
     }
 
-    async fn unlock(&self, held: Lock) -> Result<(), Box<dyn Error>> {
+    async fn unlock(&self, held: Held) -> Result<(), Box<dyn Error>> {
         match held {
-            Lock::Mutex(guard) => guard.release().await?,
-            Lock::Permit(permit) => permit.release().await?,
-            Lock::Reader(guard) => guard.release().await?,
-            Lock::Writer(guard) => guard.release().await?,
+            Held::Mutex(guard) => guard.release().await?,
+            Held::Permit(permit) => permit.release().await?,
+            Held::Reader(guard) => guard.release().await?,
+            Held::Writer(guard) => guard.release().await?,
         }
         Ok(())
     }
