@@ -7,6 +7,7 @@ use leasehold::__private::store::{self, OpenOptions, Store, WakeupMode};
 use leasehold::{Client, Error, ErrorKind};
 use leasehold_core::Outcome;
 use leasehold_testkit::{RedisServer, ZookeeperServer, eventually_async, free_port};
+use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use crate::store_client::*;
@@ -87,6 +88,26 @@ async fn a_session_that_has_ended_is_replaced() {
     server.resume(0);
     until_works(&*store, "works").await;
     passes_on(&holder, &waiter, "a").await;
+}
+
+/// The task of its session ends with the runtime, so the release begins another session.
+#[test]
+fn a_guard_that_outlives_the_runtime_of_its_client_is_released() {
+    let server = ZookeeperServer::start();
+    let url = server.url();
+    let runtime = Runtime::new().unwrap();
+    let (client, guard) = runtime.block_on(async {
+        let client = Client::connect(&url).await.unwrap();
+        let guard = client.mutex("a").unwrap().lock().await.unwrap();
+        (client, guard)
+    });
+    drop(runtime);
+    drop((guard, client));
+    Runtime::new().unwrap().block_on(async {
+        let other = Client::connect(&url).await.unwrap();
+        let holder = other.mutex("a").unwrap().inspect().await.unwrap();
+        assert!(holder.is_none(), "{holder:?}");
+    });
 }
 
 /// A write without a reply is not sent again, and a repeated request finds what it has done.

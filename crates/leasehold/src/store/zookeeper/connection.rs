@@ -3,16 +3,27 @@
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{
+    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf, split,
+};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::error;
 use super::jute::{Reader, Writer};
+use crate::fork::Process;
 use crate::{Result, Secret};
 
 /// The longest frame.
 const FRAME_MAX: usize = 32 * 1024 * 1024;
+
+/// How many bytes are read in one step, of small frames.
+const READ: usize = 8 * 1024;
+
+/// How many bytes wait until they are sent. More requests are not accepted.
+const UNSENT_MAX: usize = 256 * 1024;
+
+const CLOSE: i32 = -11;
 
 /// How long the server keeps the session of a client that is silent.
 const SESSION: Duration = Duration::from_secs(10);
@@ -35,11 +46,25 @@ pub(super) struct SessionId {
 
 /// A connection that has a session.
 pub(super) struct Connection {
-    io: Box<dyn Io>,
-    buffer: Vec<u8>,
+    pub(super) input: Input,
+    pub(super) output: Output,
     pub(super) session: SessionId,
     /// As the server has set it.
     pub(super) timeout: Duration,
+    process: Process,
+}
+
+/// The frames of the server.
+pub(super) struct Input {
+    io: ReadHalf<Box<dyn Io>>,
+    buffer: Vec<u8>,
+}
+
+/// The frames for the server. One that it does not read delays neither its frames nor the time without any.
+pub(super) struct Output {
+    io: WriteHalf<Box<dyn Io>>,
+    unsent: Vec<u8>,
+    is_sent: bool,
 }
 
 impl Connection {
@@ -60,11 +85,20 @@ impl Connection {
                 Box::new(tls.connect(name, tcp).await.map_err(error::unreachable)?)
             }
         };
+        let (input, output) = split(io);
         let mut connection = Self {
-            io,
-            buffer: Vec::new(),
+            input: Input {
+                io: input,
+                buffer: Vec::new(),
+            },
+            output: Output {
+                io: output,
+                unsent: Vec::new(),
+                is_sent: true,
+            },
             session: session.clone(),
             timeout: SESSION,
+            process: Process::current(),
         };
         connection.begin().await?;
         if let Some((user, password)) = user {
@@ -81,8 +115,9 @@ impl Connection {
             0 => &[0; 16],
             _ => &self.session.password,
         });
-        self.send(&request.flag(false).0).await?;
-        let reply = self.frame().await?;
+        self.output.add(&request.flag(false).0);
+        self.output.send().await?;
+        let reply = self.input.frame().await?;
         let mut reader = Reader(&reply);
         let read = (reader.int(), reader.int(), reader.long(), reader.bytes());
         let (Some(0), Some(timeout), Some(id), Some(password)) = read else {
@@ -105,9 +140,10 @@ impl Connection {
         let credentials = format!("{user}:{}", password.expose());
         let request = Writer::default().int(AUTH_NUMBER).int(AUTH).int(0);
         let request = request.text("digest").text(&credentials);
-        self.send(&request.0).await?;
+        self.output.add(&request.0);
+        self.output.send().await?;
         loop {
-            let reply = self.frame().await?;
+            let reply = self.input.frame().await?;
             let mut reader = Reader(&reply);
             let (number, _, code) = (reader.int(), reader.long(), reader.int());
             match (number, code) {
@@ -118,15 +154,55 @@ impl Connection {
         }
     }
 
-    /// Sends a frame.
-    pub(super) async fn send(&mut self, body: &[u8]) -> Result<()> {
-        let mut frame = Writer::default().bytes(body);
-        let sent = self.io.write_all(&frame.0).await;
-        frame.0.clear();
-        sent.map_err(error::lost)?;
-        self.io.flush().await.map_err(error::lost)
+    /// Ends the session by a request with this number. Returns when the server has closed the connection.
+    pub(super) async fn close(&mut self, number: i32) -> Result<()> {
+        if !self.process.is_current() {
+            // The session of the parent of this fork.
+            return Ok(());
+        }
+        self.output.add(&Writer::default().int(number).int(CLOSE).0);
+        self.output.send().await?;
+        loop {
+            // With a frame unread, the end of the connection could overtake the request.
+            self.input.frame().await?;
+        }
+    }
+}
+
+impl Output {
+    /// Adds a frame to those that are sent next.
+    pub(super) fn add(&mut self, body: &[u8]) {
+        let unsent = Writer(std::mem::take(&mut self.unsent));
+        self.unsent = unsent.bytes(body).0;
+        self.is_sent = false;
     }
 
+    /// Whether it accepts requests.
+    pub(super) fn has_room(&self) -> bool {
+        self.unsent.len() < UNSENT_MAX
+    }
+
+    /// Whether all frames are sent.
+    pub(super) fn is_sent(&self) -> bool {
+        self.is_sent
+    }
+
+    /// Sends all frames. A call that is dropped has sent nothing that the next one sends again.
+    pub(super) async fn send(&mut self) -> Result<()> {
+        while !self.unsent.is_empty() {
+            let written = self.io.write(&self.unsent).await.map_err(error::lost)?;
+            if written == 0 {
+                return Err(error::closed());
+            }
+            self.unsent.drain(..written);
+        }
+        self.io.flush().await.map_err(error::lost)?;
+        self.is_sent = true;
+        Ok(())
+    }
+}
+
+impl Input {
     /// The next frame. A call that is dropped has read nothing that the next one does not have.
     pub(super) async fn frame(&mut self) -> Result<Vec<u8>> {
         loop {
@@ -142,6 +218,7 @@ impl Connection {
                     return Ok(frame);
                 }
             }
+            self.buffer.reserve(READ);
             let read = self.io.read_buf(&mut self.buffer).await;
             if read.map_err(error::lost)? == 0 {
                 return Err(error::closed());

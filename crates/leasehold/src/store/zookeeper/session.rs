@@ -2,11 +2,17 @@
 //!
 //! A connection that is lost is replaced by one that continues the session. Requests without a reply may have been applied, and
 //! are not sent again. If the session has ended meanwhile, another one begins, and its nodes are made anew.
+//!
+//! The task of a session ends with the runtime in which the store was opened. The next request begins another one, which
+//! receives no messages: the releases of a program that has returned from `main` still arrive.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
@@ -16,11 +22,11 @@ use super::error;
 use super::jute::{Reader, Writer};
 use super::request::Request;
 use crate::store::hub::Hub;
+use crate::store::lock::lock;
 use crate::store::members::Address;
 use crate::{Error, Result};
 
 const PING: i32 = 11;
-const CLOSE: i32 = -11;
 
 /// The numbers of frames that reply to no request.
 const EVENT_NUMBER: i32 = -1;
@@ -56,12 +62,52 @@ impl From<Failed> for Error {
     }
 }
 
+/// The requests that are not sent yet.
+struct Calls {
+    received: mpsc::UnboundedReceiver<Call>,
+    /// Those that came while there was no connection.
+    delayed: VecDeque<Call>,
+}
+
+impl Calls {
+    const fn new(received: mpsc::UnboundedReceiver<Call>) -> Self {
+        Self {
+            received,
+            delayed: VecDeque::new(),
+        }
+    }
+
+    /// The next request. `None`: the store was dropped. A call that is dropped loses no request.
+    async fn next(&mut self) -> Option<Call> {
+        match self.delayed.pop_front() {
+            Some(call) => Some(call),
+            None => self.received.recv().await,
+        }
+    }
+
+    /// Forgets the requests whose callers have given up.
+    fn forget_abandoned(&mut self) {
+        while let Ok(call) = self.received.try_recv() {
+            self.delayed.push_back(call);
+        }
+        self.delayed.retain(|call| !call.reply.is_closed());
+    }
+}
+
 /// The session, as the store uses it. Dropped, the session ends.
-#[derive(Debug)]
 pub(super) struct Session {
-    calls: mpsc::UnboundedSender<Call>,
+    calls: Mutex<mpsc::UnboundedSender<Call>>,
+    shared: Arc<Shared>,
+}
+
+/// What the tasks of a session share with the store.
+struct Shared {
+    settings: Settings,
+    changed: mpsc::UnboundedSender<Option<String>>,
     /// The number of the session, while it is connected.
-    connected: watch::Receiver<Option<u64>>,
+    connected: watch::Sender<Option<u64>>,
+    /// How many sessions there were.
+    sessions: AtomicU64,
 }
 
 /// What the task of a session needs.
@@ -80,17 +126,24 @@ impl Session {
     ) -> Result<Self> {
         let first = settings.connect(&SessionId::default()).await?;
         let (calls, received) = mpsc::unbounded_channel();
-        let (shown, connected) = watch::channel(Some(1));
-        tokio::spawn(async move {
-            settings.run(first, received, &shown, &changed).await;
-            shown.send_replace(None);
+        let shared = Arc::new(Shared {
+            settings,
+            changed,
+            connected: watch::Sender::new(Some(1)),
+            sessions: AtomicU64::new(1),
         });
-        Ok(Self { calls, connected })
+        let task = Arc::clone(&shared);
+        tokio::spawn(async move { task.run(first, Calls::new(received)).await });
+        Ok(Self {
+            calls: Mutex::new(calls),
+            shared,
+        })
     }
 
-    /// The number of the session, while it is connected.
+    /// The number of the session, while it is connected and messages are received.
     pub(super) fn number(&self) -> Option<u64> {
-        *self.connected.borrow()
+        let number = *self.shared.connected.borrow();
+        number.filter(|_| !self.shared.changed.is_closed())
     }
 
     /// Sends a request. It is sent when this is called, not only when the result is polled.
@@ -99,13 +152,33 @@ impl Session {
         request: Request,
     ) -> impl Future<Output = Result<Vec<u8>, Failed>> + Send + 'static {
         let (reply, received) = oneshot::channel();
-        let is_sent = self.calls.send(Call { request, reply }).is_ok();
+        self.send(Call { request, reply });
         async move {
-            match received.await {
-                Ok(replied) if is_sent => replied,
-                _ => Err(Failed::Lost(error::no_session())),
-            }
+            let replied = received.await;
+            replied.unwrap_or_else(|_| Err(Failed::Lost(error::no_session())))
         }
+    }
+
+    fn send(&self, call: Call) {
+        let mut calls = lock(&self.calls);
+        let Err(mpsc::error::SendError(call)) = calls.send(call) else {
+            return;
+        };
+        // The task has ended with its runtime.
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let (sender, received) = mpsc::unbounded_channel();
+        let _ = sender.send(call);
+        *calls = sender;
+        let shared = Arc::clone(&self.shared);
+        runtime.spawn(async move { shared.restart(Calls::new(received)).await });
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({:?})", self.number())
     }
 }
 
@@ -116,44 +189,107 @@ enum End {
     Lost(Error),
 }
 
-impl Settings {
-    /// Has connections until the store is dropped.
-    async fn run(
-        &self,
-        first: Connection,
-        mut calls: mpsc::UnboundedReceiver<Call>,
-        shown: &watch::Sender<Option<u64>>,
-        changed: &mpsc::UnboundedSender<Option<String>>,
-    ) {
-        let (mut connection, mut number) = (first, 1);
-        loop {
-            let End::Lost(error) = self.serve(&mut connection, &mut calls, changed).await else {
-                return;
-            };
-            tracing::debug!(%error, store = %self.address, "the connection is replaced");
-            shown.send_replace(None);
-            self.hub.interrupted();
-            let session = connection.session.clone();
-            let mut wait = BACKOFF.0;
-            connection = loop {
-                match self.connect(&session).await {
-                    Ok(connection) => break connection,
-                    Err(error) => tracing::debug!(%error, "no connection"),
-                }
-                if calls.is_closed() {
-                    return;
-                }
-                sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
-                wait = (wait * 2).min(BACKOFF.1);
-            };
-            number += u64::from(connection.session.id != session.id);
-            shown.send_replace(Some(number));
-            self.hub.interrupted();
-            // Watches ended with the connection.
-            let _ = changed.send(None);
+impl Shared {
+    /// Connects anew after the end of another task.
+    async fn restart(&self, mut calls: Calls) {
+        let connected = self.reconnect(&SessionId::default(), &mut calls).await;
+        if let Some(connection) = connected {
+            self.run(connection, calls).await;
         }
     }
 
+    /// Has connections until the store is dropped.
+    async fn run(&self, mut connection: Connection, mut calls: Calls) {
+        loop {
+            let End::Lost(error) = self.serve(&mut connection, &mut calls).await else {
+                return;
+            };
+            let store = &self.settings.address;
+            tracing::debug!(%error, %store, "the connection is replaced");
+            let session = connection.session.clone();
+            let Some(next) = self.reconnect(&session, &mut calls).await else {
+                return;
+            };
+            connection = next;
+        }
+    }
+
+    /// A connection that continues a session or begins another. `None`: the store was dropped.
+    async fn reconnect(&self, session: &SessionId, calls: &mut Calls) -> Option<Connection> {
+        self.connected.send_replace(None);
+        self.settings.hub.interrupted();
+        let mut wait = BACKOFF.0;
+        let connection = loop {
+            match self.settings.connect(session).await {
+                Ok(connection) => break connection,
+                Err(error) => tracing::debug!(%error, "no connection"),
+            }
+            calls.forget_abandoned();
+            if calls.received.is_closed() {
+                return None;
+            }
+            sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
+            wait = (wait * 2).min(BACKOFF.1);
+        };
+        if connection.session.id != session.id {
+            self.sessions.fetch_add(1, Ordering::Relaxed);
+        }
+        let number = self.sessions.load(Ordering::Relaxed);
+        self.connected.send_replace(Some(number));
+        self.settings.hub.interrupted();
+        // Watches ended with the connection.
+        let _ = self.changed.send(None);
+        Some(connection)
+    }
+
+    /// Sends requests and passes replies on until the connection ends.
+    async fn serve(&self, connection: &mut Connection, calls: &mut Calls) -> End {
+        let mut waiting = VecDeque::new();
+        let (tick, silence) = (connection.timeout / 3, connection.timeout * 2 / 3);
+        let (mut heard, mut pinged, mut number) = (Instant::now(), Instant::now(), 0_i32);
+        let error = loop {
+            let (has_room, is_sent) = (connection.output.has_room(), connection.output.is_sent());
+            let ended = tokio::select! {
+                call = calls.next(), if has_room => match call {
+                    None => {
+                        let _ = timeout(silence, connection.close(number.wrapping_add(1))).await;
+                        return End::Closed;
+                    }
+                    // Its caller has given up.
+                    Some(call) if call.reply.is_closed() => Ok(()),
+                    Some(call) => {
+                        number = number.checked_add(1).unwrap_or(1);
+                        let mut frame = Writer::default().int(number).int(call.request.kind);
+                        frame.0.extend(&call.request.body);
+                        waiting.push_back((number, call.reply));
+                        connection.output.add(&frame.0);
+                        Ok(())
+                    }
+                },
+                sent = connection.output.send(), if !is_sent => sent,
+                frame = connection.input.frame() => {
+                    heard = Instant::now();
+                    frame.and_then(|frame| receive(&frame, &mut waiting, &self.changed))
+                }
+                () = sleep_until(pinged + tick) => {
+                    pinged = Instant::now();
+                    connection.output.add(&Writer::default().int(PING_NUMBER).int(PING).0);
+                    Ok(())
+                }
+                () = sleep_until(heard + silence) => Err(error::no_session()),
+            };
+            if let Err(error) = ended {
+                break error;
+            }
+        };
+        for (_, reply) in waiting {
+            let _ = reply.send(Err(Failed::Lost(error.clone())));
+        }
+        End::Lost(error)
+    }
+}
+
+impl Settings {
     /// A connection to the first server that accepts one, which continues a session or begins another.
     pub(super) async fn connect(&self, session: &SessionId) -> Result<Connection> {
         let user = self.address.credentials()?;
@@ -179,54 +315,6 @@ impl Settings {
             }
         }
         Err(failure)
-    }
-
-    /// Sends requests and passes replies on until the connection ends.
-    async fn serve(
-        &self,
-        connection: &mut Connection,
-        calls: &mut mpsc::UnboundedReceiver<Call>,
-        changed: &mpsc::UnboundedSender<Option<String>>,
-    ) -> End {
-        let mut waiting = VecDeque::new();
-        let (tick, silence) = (connection.timeout / 3, connection.timeout * 2 / 3);
-        let (mut heard, mut pinged, mut number) = (Instant::now(), Instant::now(), 0_i32);
-        let error = loop {
-            let ended = tokio::select! {
-                call = calls.recv() => match call {
-                    None => {
-                        let close = Writer::default().int(number.wrapping_add(1)).int(CLOSE);
-                        let _ = connection.send(&close.0).await;
-                        return End::Closed;
-                    }
-                    // Its caller has given up.
-                    Some(call) if call.reply.is_closed() => Ok(()),
-                    Some(call) => {
-                        number = number.checked_add(1).unwrap_or(1);
-                        let mut frame = Writer::default().int(number).int(call.request.kind);
-                        frame.0.extend(&call.request.body);
-                        waiting.push_back((number, call.reply));
-                        connection.send(&frame.0).await
-                    }
-                },
-                frame = connection.frame() => {
-                    heard = Instant::now();
-                    frame.and_then(|frame| receive(&frame, &mut waiting, changed))
-                }
-                () = sleep_until(pinged + tick) => {
-                    pinged = Instant::now();
-                    connection.send(&Writer::default().int(PING_NUMBER).int(PING).0).await
-                }
-                () = sleep_until(heard + silence) => Err(error::no_session()),
-            };
-            if let Err(error) = ended {
-                break error;
-            }
-        };
-        for (_, reply) in waiting {
-            let _ = reply.send(Err(Failed::Lost(error.clone())));
-        }
-        End::Lost(error)
     }
 }
 
@@ -260,4 +348,82 @@ fn receive(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::store::options::OpenOptions;
+
+    /// Accepts a connection, and gives it a session that lasts so many milliseconds.
+    async fn accept(listener: &TcpListener, millis: i32) -> TcpStream {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let length = stream.read_i32().await.unwrap();
+        let mut request = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut request).await.unwrap();
+        let reply = Writer::default().int(0).int(millis).long(1);
+        let reply = Writer::default().bytes(&reply.bytes(&[0; 16]).flag(false).0);
+        stream.write_all(&reply.0).await.unwrap();
+        stream
+    }
+
+    fn settings(port: u16) -> Settings {
+        let (url, options) = (
+            format!("zookeeper://127.0.0.1:{port}"),
+            OpenOptions::default(),
+        );
+        Settings {
+            address: Arc::new(Address::parse(super::super::SERVICE, &url, &options).unwrap()),
+            tls: None,
+            connect_timeout: options.connect_timeout,
+            hub: Arc::default(),
+        }
+    }
+
+    /// Also one that does not read what was sent, so that nothing more can be sent.
+    #[tokio::test]
+    async fn a_server_that_is_silent_for_two_thirds_of_a_session_is_lost() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let settings = settings(listener.local_addr().unwrap().port());
+        let (changed, _received) = mpsc::unbounded_channel();
+        let opened = Session::open(settings, changed);
+        let (session, _stream) = tokio::join!(opened, accept(&listener, 600));
+        let session = session.unwrap();
+        assert_eq!(session.number(), Some(1));
+        let data = vec![0; 1024 * 1024];
+        let calls: Vec<_> = (0..32)
+            .map(|_| session.call(Request::set("/a", &data, 0)))
+            .collect();
+        let lost = async {
+            while session.number().is_some() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), lost).await.unwrap();
+        let mut calls = calls.into_iter();
+        let first = calls.next().unwrap().await;
+        assert!(matches!(first, Err(Failed::Lost(_))), "{first:?}");
+    }
+
+    #[test]
+    fn requests_that_were_given_up_are_forgotten() {
+        let (sender, received) = mpsc::unbounded_channel();
+        let mut calls = Calls::new(received);
+        let send = || {
+            let (reply, caller) = oneshot::channel();
+            let request = Request::exists("/a");
+            let _ = sender.send(Call { request, reply });
+            caller
+        };
+        let waits = send();
+        drop(send());
+        calls.forget_abandoned();
+        assert_eq!(calls.delayed.len(), 1);
+        drop(waits);
+        calls.forget_abandoned();
+        assert_eq!(calls.delayed.len(), 0);
+    }
 }
