@@ -11,6 +11,8 @@ mod inboxes;
 mod jute;
 mod paths;
 mod request;
+#[cfg(test)]
+mod scripted_server;
 mod session;
 
 use std::collections::{BTreeMap, HashSet};

@@ -352,42 +352,16 @@ fn receive(
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::net::TcpListener;
 
     use super::*;
-    use crate::store::options::OpenOptions;
-
-    /// Accepts a connection, and gives it a session that lasts so many milliseconds.
-    async fn accept(listener: &TcpListener, millis: i32) -> TcpStream {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let length = stream.read_i32().await.unwrap();
-        let mut request = vec![0; usize::try_from(length).unwrap()];
-        stream.read_exact(&mut request).await.unwrap();
-        let reply = Writer::default().int(0).int(millis).long(1);
-        let reply = Writer::default().bytes(&reply.bytes(&[0; 16]).flag(false).0);
-        stream.write_all(&reply.0).await.unwrap();
-        stream
-    }
-
-    fn settings(port: u16) -> Settings {
-        let (url, options) = (
-            format!("zookeeper://127.0.0.1:{port}"),
-            OpenOptions::default(),
-        );
-        Settings {
-            address: Arc::new(Address::parse(super::super::SERVICE, &url, &options).unwrap()),
-            tls: None,
-            connect_timeout: options.connect_timeout,
-            hub: Arc::default(),
-        }
-    }
+    use crate::store::zookeeper::scripted_server::{accept, settings};
 
     /// Also one that does not read what was sent, so that nothing more can be sent.
     #[tokio::test]
     async fn a_server_that_is_silent_for_two_thirds_of_a_session_is_lost() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let settings = settings(listener.local_addr().unwrap().port());
+        let settings = settings(&listener, &Arc::default());
         let (changed, _received) = mpsc::unbounded_channel();
         let opened = Session::open(settings, changed);
         let (session, _stream) = tokio::join!(opened, accept(&listener, 600));
