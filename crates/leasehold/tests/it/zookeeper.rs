@@ -148,6 +148,8 @@ async fn with_a_user_the_nodes_are_closed_to_others() {
     }
     let error = refused(&server.url_of("app@", "")).await;
     assert_eq!(error.kind(), ErrorKind::NoPassword, "{error}");
+    let error = refused(&server.url_of("", "/other/../locks")).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     assert!(own.contains("s3") && !client.store().to_string().contains("s3"));
 }
 

@@ -31,6 +31,12 @@ pub(super) fn read_only() -> Error {
     Error::new(ErrorKind::Unreachable, message)
 }
 
+pub(super) fn too_long() -> Error {
+    let message = "the record and the messages to the clients that wait for it are longer than a server accepts; nothing was \
+                   applied";
+    Error::new(ErrorKind::Store, message)
+}
+
 pub(super) fn no_session() -> Error {
     let message = "no server of the ensemble replies, or it has no majority";
     Error::new(ErrorKind::Unreachable, message)
@@ -54,6 +60,11 @@ pub(super) fn described(found: i32) -> Error {
                 .to_owned(),
         ),
         code::NOT_READ_ONLY => return read_only(),
+        code::BAD_ARGUMENTS => (
+            ErrorKind::InvalidConfig,
+            "the server refuses the path of the URL; it must have no part that is empty, . or .., and no control character"
+                .to_owned(),
+        ),
         code::NO_NODE => (
             ErrorKind::Store,
             "a node was deleted by something else, or the path of the URL does not exist and cannot be created".to_owned(),

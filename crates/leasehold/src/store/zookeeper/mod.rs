@@ -46,6 +46,9 @@ const SERVICE: Service = Service {
     port: 2181,
 };
 
+/// How long a write is at most, in bytes: a server ends the connection at a longer request, by default at 1 MiB.
+const WRITE_MAX: usize = 1_000_000;
+
 /// The version of a node that does not exist.
 const ABSENT: &str = "-";
 
@@ -184,12 +187,17 @@ impl Zookeeper {
     async fn send(&self, writes: &[&Write]) -> Vec<Option<Replaced>> {
         let send = |write: &&Write| {
             let (requests, receivers) = self.requests(write);
-            (self.session().call(Request::multi(&requests)), receivers)
+            let request = Request::multi(&requests);
+            let is_sent = request.body.len() <= WRITE_MAX;
+            (is_sent.then(|| self.session().call(request)), receivers)
         };
         let calls: Vec<_> = writes.iter().map(send).collect();
         let mut replies = Vec::with_capacity(writes.len());
         for (write, (call, receivers)) in writes.iter().zip(calls) {
-            replies.push(Self::replaced(write, &receivers, call.await));
+            replies.push(match call {
+                Some(call) => Self::replaced(write, &receivers, call.await),
+                None => Some(Replaced::Rejected(error::too_long())),
+            });
         }
         replies
     }
@@ -293,10 +301,11 @@ impl Documents for Zookeeper {
     }
 
     async fn names(&self, space: &Keyspace, after: &str) -> Result<ListPart<Name>> {
-        let children = self
-            .inboxes
-            .children(&self.paths.space(space), false)
-            .await?;
+        // The server may be behind the others.
+        let synced = self.session().call(Request::sync(&self.paths.0));
+        let parent = self.paths.space(space);
+        let children = self.inboxes.children(&parent, false).await?;
+        synced.await?;
         let names = children.iter().filter_map(|node| paths::name(node));
         let mut names: Vec<_> = names.filter(|name| name.as_str() > after).collect();
         names.sort_unstable();

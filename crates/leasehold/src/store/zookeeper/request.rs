@@ -4,6 +4,7 @@ use super::jute::{Reader, Writer};
 
 /// Codes of errors.
 pub(super) mod code {
+    pub(in super::super) const BAD_ARGUMENTS: i32 = -8;
     pub(in super::super) const NO_NODE: i32 = -101;
     pub(in super::super) const NO_AUTH: i32 = -102;
     pub(in super::super) const BAD_VERSION: i32 = -103;
