@@ -8,15 +8,13 @@ use leasehold_core::record::{Environment, Head, Note};
 use leasehold_core::{ClientId, Name, Rows, Slot, StoreTime};
 use tokio::time::timeout;
 
+use super::DOCUMENTS_MAX;
 use super::cache::Entry;
 use super::documents::{Document, Documents};
 use crate::store::api::{Key, Keyspace, Query, View};
 use crate::store::query::RunningQuery;
 use crate::store::records::{ListPart, Record, Records};
 use crate::{Error, Result};
-
-/// How many documents are read at once.
-const PART: usize = 128;
 
 /// The documents of one step.
 #[derive(Debug, Default)]
@@ -88,7 +86,7 @@ impl Loaded {
         keys: Vec<Key>,
         seen: impl Fn(&Key, Document) -> (Entry, StoreTime),
     ) -> Result<()> {
-        for part in keys.chunks(PART) {
+        for part in keys.chunks(DOCUMENTS_MAX) {
             let read = in_time(limit, documents.read(part.to_vec())).await?;
             for (key, document) in part.iter().zip(read) {
                 let (entry, now) = seen(key, document);

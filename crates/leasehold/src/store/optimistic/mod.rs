@@ -47,6 +47,10 @@ use super::work::Work;
 use crate::clock::{BootClock, Clock};
 use crate::{Error, ErrorKind, Result, random};
 
+/// How many documents a call of the store reads or writes at most. Each call may take a whole response timeout, so that a long
+/// batch needs no faster store than a short one.
+const DOCUMENTS_MAX: usize = 64;
+
 /// How long an observer is registered.
 const WATCHED: Duration = Duration::from_secs(60);
 
@@ -204,7 +208,8 @@ impl<D: Documents> Records<D> {
 
     /// Applies parts of one name each. Returns the replies, and what is left to do.
     async fn apply(&self, parts: Vec<Part>) -> (Vec<Reply>, Vec<Work>) {
-        let until = Deadline::now() + self.response_timeout;
+        let calls = u32::try_from(parts.len().div_ceil(DOCUMENTS_MAX)).unwrap_or(u32::MAX);
+        let until = Deadline::now() + self.response_timeout.saturating_mul(calls);
         let count = parts.iter().map(|part| part.positions.len()).sum();
         let mut replies = vec![Reply::Unknown(no_reply()); count];
         let mut rest = Vec::new();
@@ -238,9 +243,7 @@ impl<D: Documents> Records<D> {
             if writes.is_empty() {
                 continue;
             }
-            let replaced = timeout_at(until, self.documents.replace(writes)).await;
-            let unknown = |_| vec![Replaced::Unknown(no_reply()); writing.len()];
-            let replaced = replaced.unwrap_or_else(unknown);
+            let replaced = self.replace(writes, until).await;
             for (part, replaced) in writing.into_iter().zip(replaced) {
                 if let Some(part) = self.handle_reply(part, replaced, &mut replies, &mut rest) {
                     open.push(part);
@@ -253,6 +256,36 @@ impl<D: Documents> Records<D> {
             }
         }
         (replies, rest)
+    }
+
+    /// Replaces documents. Nothing is sent behind a call without a reply.
+    async fn replace(&self, writes: Vec<Write>, until: Deadline) -> Vec<Replaced> {
+        let mut replaced = Vec::with_capacity(writes.len());
+        let (mut writes, mut is_silent) = (writes.into_iter(), false);
+        loop {
+            let call: Vec<_> = writes.by_ref().take(DOCUMENTS_MAX).collect();
+            let count = call.len();
+            if count == 0 {
+                return replaced;
+            }
+            if is_silent {
+                replaced.extend(vec![Replaced::Rejected(no_reply()); count]);
+                continue;
+            }
+            match self.in_time(until, self.documents.replace(call)).await {
+                Ok(replies) => replaced.extend(replies),
+                Err(error) => {
+                    is_silent = true;
+                    replaced.extend(vec![Replaced::Unknown(error); count]);
+                }
+            }
+        }
+    }
+
+    /// The output of one call for a batch that ends at this time.
+    async fn in_time<T>(&self, until: Deadline, call: impl Future<Output = T>) -> Result<T> {
+        let until = until.min(Deadline::now() + self.response_timeout);
+        timeout_at(until, call).await.map_err(|_| no_reply())
     }
 
     /// Handles the reply to a write. Returns the part if it is to be applied again.
@@ -303,8 +336,8 @@ impl<D: Documents> Records<D> {
             .flat_map(|part| std::mem::take(&mut part.asked))
             .collect();
         if !asked.is_empty() {
-            let alive = timeout_at(until, self.documents.alive(asked.clone())).await;
-            let alive = alive.unwrap_or_else(|_| Err(no_reply()))?;
+            let alive = self.documents.alive(asked.clone());
+            let alive = self.in_time(until, alive).await??;
             for part in &mut *parts {
                 part.alive
                     .extend(asked.iter().map(|client| (*client, alive.contains(client))));
@@ -323,15 +356,14 @@ impl<D: Documents> Records<D> {
                 part.key.clone()
             })
             .collect();
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let read = timeout_at(until, self.documents.read(keys.clone())).await;
-        let read = read.unwrap_or_else(|_| Err(no_reply()))?;
-        let received = self.clock.now();
-        let mut cache = lock(&self.cache);
-        for (key, document) in keys.into_iter().zip(read) {
-            cache.put(key, Some(Entry::new(document, received)));
+        for keys in keys.chunks(DOCUMENTS_MAX) {
+            let read = self.documents.read(keys.to_vec());
+            let read = self.in_time(until, read).await??;
+            let received = self.clock.now();
+            let mut cache = lock(&self.cache);
+            for (key, document) in keys.iter().zip(read) {
+                cache.put(key.clone(), Some(Entry::new(document, received)));
+            }
         }
         Ok(())
     }

@@ -25,11 +25,20 @@ struct InMemory {
     texts: Arc<Mutex<Texts>>,
     /// How many of the next writes are applied without a reply.
     lost: Arc<Mutex<u32>>,
+    /// How long each document takes.
+    delay: Duration,
 }
 
 impl fmt::Display for InMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("documents:")
+    }
+}
+
+impl InMemory {
+    async fn delay(&self, documents: usize) {
+        let count = u32::try_from(documents).unwrap();
+        tokio::time::sleep(self.delay * count).await;
     }
 }
 
@@ -39,6 +48,7 @@ impl Documents for InMemory {
     }
 
     async fn read(&self, keys: Vec<Key>) -> Result<Vec<Document>> {
+        self.delay(keys.len()).await;
         let texts = lock(&self.texts);
         let document = |key| Document {
             version: Version(texts.get(&key).map_or(0, |it| it.0).to_string()),
@@ -49,6 +59,7 @@ impl Documents for InMemory {
     }
 
     async fn replace(&self, writes: Vec<Write>) -> Vec<Replaced> {
+        self.delay(writes.len()).await;
         let mut texts = lock(&self.texts);
         let mut replace = |write: Write| {
             let version = texts.get(&write.key).map_or(0, |it| it.0);
@@ -185,6 +196,28 @@ async fn a_write_without_a_reply_is_unknown_and_found_by_the_next_request() {
         client.apply(Op::release(client.lease)).await,
         Outcome::Released
     );
+}
+
+/// All together take longer than a response timeout, and each call less.
+#[tokio::test(start_paused = true)]
+async fn a_long_batch_needs_no_faster_store_than_a_short_one() {
+    let documents = InMemory {
+        delay: Duration::from_millis(10),
+        ..InMemory::default()
+    };
+    let client = TestClient::new(&documents, 1, 0);
+    let acquire = |number: usize| {
+        let acquire = Acquire::mutex(client.lease, Ttl::checked(TTL).unwrap());
+        Request::new(key(&format!("{number}")), Op::Acquire(acquire))
+    };
+    let replies = client.store.apply((0..256).map(acquire).collect()).await;
+    assert_eq!(replies.len(), 256);
+    for reply in replies {
+        let Reply::Applied { outcome, .. } = reply else {
+            panic!("{reply:?}");
+        };
+        assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
+    }
 }
 
 #[tokio::test]
