@@ -9,7 +9,7 @@ use leasehold_core::{ClientId, Instant, Name, Notice, Outcome, Rows, Slot, Store
 
 use super::cache::Entry;
 use super::document_text::TEXT_MAX;
-use super::documents::Write;
+use super::documents::{Version, Write};
 use crate::store::api::{Event, Key, Keyspace, Reply};
 use crate::store::message;
 use crate::store::records::{ListPart, Record, Records, Transaction};
@@ -44,6 +44,8 @@ pub(super) struct Part {
 pub(super) enum Run {
     /// The document is to be replaced.
     Written(Write),
+    /// The document was replaced in an earlier attempt that was refused, and has this version.
+    Replaced(Version),
     /// The document stays as it is.
     Unchanged,
     /// Something is to be read first.
@@ -83,6 +85,11 @@ impl Part {
         wall: StoreTime,
         (watcher, can_wait): (ClientId, bool),
     ) -> Run {
+        // A proxy may send a write again, which is refused because of itself. Texts do not repeat.
+        let written = self.written.as_ref();
+        if written.is_some_and(|written| written.to_text() == entry.to_text()) {
+            return Run::Replaced(entry.version);
+        }
         let now = entry.now(started, wall);
         let rows = match entry.rows.clone() {
             Ok(rows) => rows,

@@ -235,6 +235,10 @@ impl<D: Documents> Records<D> {
                         writes.push(write);
                         writing.push(part);
                     }
+                    Run::Replaced(version) => {
+                        let replaced = Replaced::Done(version);
+                        open.extend(self.handle_reply(part, replaced, &mut replies, &mut rest));
+                    }
                     Run::Unchanged => part.finish(&mut replies, &mut rest),
                     Run::Again => open.push(part),
                     Run::Failed(error) => part.fail(error, true, &mut replies),

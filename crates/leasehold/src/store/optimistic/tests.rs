@@ -25,6 +25,8 @@ struct InMemory {
     texts: Arc<Mutex<Texts>>,
     /// How many of the next writes are applied without a reply.
     lost: Arc<Mutex<u32>>,
+    /// How many of the next writes arrive twice.
+    repeated: Arc<Mutex<u32>>,
     /// How long each document takes.
     delay: Duration,
 }
@@ -67,6 +69,11 @@ impl Documents for InMemory {
                 return Replaced::Conflict(None);
             }
             texts.insert(write.key, (version + 1, write.text.unwrap()));
+            let mut repeated = lock(&self.repeated);
+            if *repeated > 0 {
+                *repeated -= 1;
+                return Replaced::Conflict(None);
+            }
             let mut lost = lock(&self.lost);
             match *lost {
                 0 => Replaced::Done(Version((version + 1).to_string())),
@@ -196,6 +203,19 @@ async fn a_write_without_a_reply_is_unknown_and_found_by_the_next_request() {
         client.apply(Op::release(client.lease)).await,
         Outcome::Released
     );
+}
+
+/// The second one is refused, because the first one has changed the version.
+#[tokio::test]
+async fn a_write_that_a_proxy_sends_twice_is_applied_once() {
+    let documents = InMemory::default();
+    let client = TestClient::new(&documents, 1, 0);
+    assert!(client.acquires().await);
+    *lock(&documents.repeated) = 1;
+    let released = client.apply(Op::release(client.lease)).await;
+    assert_eq!(released, Outcome::Released);
+    assert_eq!(*lock(&documents.repeated), 0);
+    assert!(client.acquires().await);
 }
 
 /// All together take longer than a response timeout, and each call less.
