@@ -24,6 +24,9 @@ pub(super) struct Service {
 /// The default prefix of all keys.
 const PREFIX: &str = "leasehold";
 
+/// The names of the files in a URL.
+const PARAMETERS: [&str; 3] = ["ca", "cert", "key"];
+
 /// The number of members that a URL names at most.
 const MEMBERS_MAX: usize = 64;
 
@@ -185,22 +188,28 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The URL without its password.
+/// The URL without its password. In one that is wrong, what follows a ? may be a part of the password.
 pub(super) fn redacted(url: &str) -> String {
-    let (base, query) = url
-        .split_once('?')
-        .map_or((url, None), |(a, b)| (a, Some(b)));
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let (scheme, rest) = base.split_once("://").unwrap_or(("", base));
-    let base = match rest.rsplit_once('@') {
+    let is_parameter = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) => PARAMETERS.contains(&name),
+        None => pair.is_empty(),
+    };
+    let has_parameters = query.split('&').all(is_parameter);
+    if !has_parameters && query.contains('@') {
+        return format!("{scheme}://");
+    }
+    let rest = match rest.rsplit_once('@') {
         Some((user, rest)) => {
             let user = user.split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}@{rest}")
+            format!("{user}@{rest}")
         }
-        None => format!("{scheme}://{rest}"),
+        None => rest.to_owned(),
     };
-    match query {
-        Some(query) => format!("{base}?{query}"),
-        None => base,
+    match has_parameters && !query.is_empty() {
+        true => format!("{scheme}://{rest}?{query}"),
+        false => format!("{scheme}://{rest}"),
     }
 }
 
@@ -282,13 +291,17 @@ mod tests {
             "etcd://u:s3cret@h:port",
             "etcd://u:s3cret@h,",
             "etcd://u:s3cret@h?x=s3cret",
-            "etcds://u:s3cret@h?cert=s3cret",
+            "etcd://u:s3cret?x@h",
+            "etcd://u:1?s3cret@h",
+            "etcds://u:1?s3cret@h",
+            "etcds://u:s3cret@h?cert=file",
             "etcd://u:s3#cret@h",
             "http://u:s3cret@h",
         ] {
             let error = parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-            assert!(!error.to_string().contains("s3"), "{error}");
+            let error = error.at_store(redacted(url));
+            assert!(!error.to_string().contains("cret"), "{error}");
         }
         let user = parse("etcd://u@h").unwrap();
         assert_eq!(
