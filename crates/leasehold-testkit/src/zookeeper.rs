@@ -6,11 +6,13 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::certs::Certs;
 use crate::supervised::Supervised;
 use crate::wait::free_port;
 
@@ -29,11 +31,12 @@ const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 pub struct ZookeeperServer {
     // Declared first, so that the processes are gone before the directory is.
     servers: Vec<Option<Supervised>>,
-    /// For clients, for the other servers and for their elections.
-    ports: Vec<[u16; 3]>,
+    /// For clients, for the other servers, for their elections, and for clients over TLS.
+    ports: Vec<[u16; 4]>,
     directory: TempDir,
     /// Further lines of the configuration.
     lines: String,
+    certs: Option<Arc<Certs>>,
 }
 
 impl ZookeeperServer {
@@ -50,13 +53,28 @@ impl ZookeeperServer {
     /// If Java or ZooKeeper is missing, or they do not come up.
     #[must_use]
     pub fn with(count: usize, lines: &str) -> Self {
+        Self::begin(count, lines, None)
+    }
+
+    /// One server, whose URL is over TLS with a certificate for `localhost` and `127.0.0.1`.
+    ///
+    /// # Panics
+    ///
+    /// As [`ZookeeperServer::with`].
+    #[must_use]
+    pub fn tls() -> Self {
+        Self::begin(1, "", Some(Arc::new(Certs::make())))
+    }
+
+    fn begin(count: usize, lines: &str, certs: Option<Arc<Certs>>) -> Self {
         for _ in 0..STARTS_MAX {
-            let ports = || [free_port(), free_port(), free_port()];
+            let ports = || [free_port(), free_port(), free_port(), free_port()];
             let mut ensemble = Self {
                 servers: Vec::new(),
                 ports: (0..count).map(|_| ports()).collect(),
                 directory: tempfile::tempdir().expect("a temporary directory"),
                 lines: lines.to_owned(),
+                certs: certs.clone(),
             };
             for nth in 0..count {
                 let process = ensemble.launch(nth);
@@ -78,13 +96,17 @@ impl ZookeeperServer {
     /// The URL for credentials, which end with `@`, and a path, which begins with a slash.
     #[must_use]
     pub fn url_of(&self, credentials: &str, path: &str) -> String {
+        let (scheme, nth, query) = match &self.certs {
+            None => ("zookeeper", 0, String::new()),
+            Some(certs) => ("zookeepers", 3, format!("?ca={}", certs.ca.display())),
+        };
         let hosts = self.ports.iter();
-        let hosts = hosts.map(|[client, ..]| format!("127.0.0.1:{client}"));
+        let hosts = hosts.map(|ports| format!("127.0.0.1:{}", ports[nth]));
         let hosts = hosts.collect::<Vec<_>>().join(",");
-        format!("zookeeper://{credentials}{hosts}{path}")
+        format!("{scheme}://{credentials}{hosts}{path}{query}")
     }
 
-    /// The port of a server for clients.
+    /// The port of a server for clients, without TLS.
     #[must_use]
     pub fn port(&self, nth: usize) -> u16 {
         self.ports[nth][0]
@@ -170,10 +192,25 @@ impl ZookeeperServer {
             self.lines
         );
         if self.ports.len() > 1 {
-            for (nth, [_, peer, election]) in self.ports.iter().enumerate() {
+            for (nth, [_, peer, election, _]) in self.ports.iter().enumerate() {
                 // Writing to a string does not fail.
                 let _ = writeln!(config, "server.{nth}=127.0.0.1:{peer}:{election}");
             }
+        }
+        if let Some(certs) = &self.certs {
+            // A file has both the key and the certificate.
+            let pem = data.join("server.pem");
+            let parts = [&certs.server_key, &certs.server];
+            let parts = parts.map(|part| fs::read_to_string(part).expect("a file in PEM"));
+            fs::write(&pem, parts.concat()).expect("the certificate of a server");
+            let _ = writeln!(
+                config,
+                "secureClientPort={}\nsecureClientPortAddress=127.0.0.1\n\
+                 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.keyStore.location={}\nssl.clientAuth=none",
+                self.ports[nth][3],
+                pem.display()
+            );
         }
         let file = self.directory.path().join(format!("zoo{nth}.cfg"));
         fs::write(&file, config).expect("a configuration");

@@ -154,6 +154,34 @@ async fn with_a_user_the_nodes_are_closed_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn over_tls() {
+    let server = ZookeeperServer::tls();
+    let url = server.url();
+    let (holder, waiter) = tokio::join!(Client::connect(&url), Client::connect(&url));
+    let (holder, waiter) = (holder.unwrap(), waiter.unwrap());
+    assert_eq!(holder.store().to_string(), url);
+    passes_on(&holder, &waiter, "a").await;
+    // Many frames in both directions at a time.
+    let store = open_patient(&url).await;
+    let names: Vec<_> = (0..200).map(|number| number.to_string()).collect();
+    let batch = names.iter().map(|name| acquire(name, 1)).collect();
+    let replies = store.apply(batch).await;
+    assert!(replies.iter().all(is_granted), "{replies:?}");
+
+    let (secure, _) = url.split_once('?').unwrap();
+    let plain = secure.replace("zookeepers://", "zookeeper://");
+    let other = format!("zookeepers://127.0.0.1:{}", server.port(0));
+    for url in [secure, &*other] {
+        let error = refused(url).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{url}: {error}");
+    }
+    // Whether the server replies with an alert of TLS before it ends the connection.
+    let kind = refused(&plain).await.kind();
+    let kinds = [ErrorKind::Unreachable, ErrorKind::Unsupported];
+    assert!(kinds.contains(&kind), "{kind:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_one_clear_error() {
     let redis = RedisServer::start();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
