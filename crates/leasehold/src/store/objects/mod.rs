@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{ready, try_join};
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use leasehold_core::{ClientId, Name};
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectStore, PutMode, PutResult, UpdateVersion};
+use object_store::{GetOptions, ObjectMeta, ObjectStore, PutMode, PutResult, UpdateVersion};
 
 use self::address::{Address, Cloud, escaped, path, unescaped};
 use self::connector::Connector;
@@ -240,16 +240,29 @@ impl Documents for Objects {
     async fn names(&self, space: &Keyspace, after: &str) -> Result<ListPart<Name>> {
         self.process.check()?;
         let directory = self.address.directory(space);
+        let at = |name: &str| path(&format!("{directory}/{}", escaped(name)));
         let prefix = path(&directory)?;
-        let listed = match after.is_empty() {
-            true => self.client.list(Some(&prefix)),
-            false => {
-                let last = path(&format!("{directory}/{}", escaped(after)))?;
-                self.client.list_with_offset(Some(&prefix), &last)
-            }
+        // The records of clients, which stay, are all in this range of keys. Their ids are hexadecimal.
+        let (first_client, behind) = (at("{")?, at("{z")?);
+        let from = |last: &Path| self.client.list_with_offset(Some(&prefix), last);
+        let before_clients = |listed: BoxStream<'static, object_store::Result<ObjectMeta>>| {
+            let first_client = first_client.clone();
+            let before = move |found: &ObjectMeta| ready(Ok(found.location < first_client));
+            listed.try_take_while(before).chain(from(&behind)).boxed()
         };
-        // Without the records of clients, and without what others keep there.
-        let names = listed.try_filter_map(|found| ready(Ok(name(&found.location))));
+        let listed = match after.is_empty() {
+            true => before_clients(self.client.list(Some(&prefix))),
+            false => match at(after)? {
+                last if last < first_client => before_clients(from(&last)),
+                last => from(&last),
+            },
+        };
+        // Without what others keep there, such as a store with a longer prefix.
+        let depth = prefix.parts_count() + 1;
+        let names = listed.try_filter_map(move |found| {
+            let own = Some(found.location).filter(|object| object.parts_count() == depth);
+            ready(Ok(own.and_then(|object| name(&object))))
+        });
         let names: Result<Vec<_>, _> = names.take(PAGE).try_collect().await;
         let entries = names.map_err(|error| self.describe(&error))?;
         Ok(ListPart {
@@ -292,4 +305,49 @@ fn absent() -> Document {
 /// The URL of a store as its `Display`.
 pub(super) fn redacted_url(url: &str) -> Result<String> {
     Address::parse(url).map(|address| address.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::store::api::fixture::key;
+
+    #[tokio::test]
+    async fn a_listing_has_the_names_of_its_keyspace_only() {
+        let objects = Objects {
+            address: Address::parse("s3://b/locks").unwrap(),
+            client: Arc::new(InMemory::new()),
+            process: Process::current(),
+        };
+        let client = ClientId::from_random([0xff; 16]);
+        for object in [
+            "locks/app/t/a".to_owned(),
+            "locks/app/t/%2Eb".to_owned(),
+            "locks/app/t/%7Cc".to_owned(),
+            // Of a store with the prefix `locks/app`.
+            "locks/app/t/a/d".to_owned(),
+            "locks/app/tt/e".to_owned(),
+            format!("locks/app/t/{}", escaped(Name::of_client(client).as_str())),
+        ] {
+            let object = path(&object).unwrap();
+            let put =
+                objects
+                    .client
+                    .put_opts(&object, String::new().into(), PutMode::Overwrite.into());
+            put.await.unwrap();
+        }
+        for (after, expected) in [
+            ("", &[".b", "|c", "a"][..]),
+            (".b", &["|c", "a"][..]),
+            ("|c", &["a"][..]),
+            ("a", &[][..]),
+        ] {
+            let part = objects.names(&key("x").space, after).await.unwrap();
+            let names: Vec<_> = part.entries.iter().map(Name::as_str).collect();
+            assert_eq!(names, expected, "behind {after:?}");
+            assert!(part.is_last);
+        }
+    }
 }
