@@ -70,6 +70,11 @@ fn roots(pem: Option<&str>) -> Result<RootCertStore> {
                     invalid("a trusted authority cannot be used").with_source(error)
                 })?;
             }
+            if roots.is_empty() {
+                return Err(invalid(
+                    "the trusted authorities contain no certificate in PEM",
+                ));
+            }
         }
         None => {
             let found = rustls_native_certs::load_native_certs();
@@ -77,4 +82,15 @@ fn roots(pem: Option<&str>) -> Result<RootCertStore> {
         }
     }
     Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authorities_without_a_certificate_are_an_error() {
+        let options = OpenOptions::default().tls_ca("not PEM");
+        assert!(connector(&Files::default(), &options, None).is_err());
+    }
 }

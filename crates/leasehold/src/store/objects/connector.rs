@@ -53,6 +53,11 @@ impl Connector {
                         invalid("the trusted authorities are not certificates in PEM")
                     })?;
                 }
+                if roots.is_empty() {
+                    return Err(invalid(
+                        "the trusted authorities contain no certificate in PEM",
+                    ));
+                }
             }
             None => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
