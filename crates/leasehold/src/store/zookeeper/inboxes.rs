@@ -210,7 +210,8 @@ impl Inboxes {
     pub(super) async fn children(&self, path: &str, watch: bool) -> Result<Vec<String>> {
         match self.session.call(Request::children(path, watch)).await {
             Ok(reply) => {
-                let mut names = Reader(&reply).texts().unwrap_or_default();
+                let names = Reader(&reply).texts();
+                let mut names = names.ok_or_else(error::not_zookeeper)?;
                 names.sort_unstable();
                 Ok(names)
             }

@@ -68,7 +68,9 @@ impl<'a> Reader<'a> {
 
     pub(super) fn texts(&mut self) -> Option<Vec<String>> {
         let count = self.int()?;
-        (0..count).map(|_| self.text().map(str::to_owned)).collect()
+        // A server does not encode the names of other programs as UTF-8 beyond the first 65,536 characters.
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (0..count).map(|_| self.bytes().map(text)).collect()
     }
 
     /// The version of the data of a node, of all that a `Stat` says.
@@ -99,6 +101,13 @@ mod tests {
         assert_eq!((reader.int(), reader.long()), (Some(-5), Some(1 << 40)));
         assert_eq!((reader.flag(), reader.text()), (Some(true), Some("ä/b")));
         assert_eq!((reader.bytes(), reader.int()), (Some(&[1, 2][..]), None));
+    }
+
+    #[test]
+    fn a_text_that_is_not_utf_8_hides_no_other_one() {
+        let written = Writer::default().int(2).bytes(&[0xed, 0xa0, 0x80]);
+        let texts = Reader(&written.text("a").0).texts().unwrap();
+        assert_eq!(texts.last().map(String::as_str), Some("a"));
     }
 
     proptest! {
