@@ -20,7 +20,7 @@ const FRAME_MAX: usize = 32 * 1024 * 1024;
 /// How many bytes are read in one step, of small frames.
 const READ: usize = 8 * 1024;
 
-/// How many bytes wait until they are sent. More requests are not accepted.
+/// From how many bytes that are not sent yet no further request is accepted.
 const UNSENT_MAX: usize = 256 * 1024;
 
 const CLOSE: i32 = -11;
@@ -60,7 +60,7 @@ pub(super) struct Input {
     buffer: Vec<u8>,
 }
 
-/// The frames for the server. One that it does not read delays neither its frames nor the time without any.
+/// The frames for the server. While it accepts none of them, its own frames are still received.
 pub(super) struct Output {
     io: WriteHalf<Box<dyn Io>>,
     unsent: Vec<u8>,

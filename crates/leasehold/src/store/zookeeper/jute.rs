@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn texts(&mut self) -> Option<Vec<String>> {
         let count = self.int()?;
-        // A server does not encode the names of other programs as UTF-8 beyond the first 65,536 characters.
+        // A server encodes characters above U+FFFF, which other programs may use, in another way than UTF-8.
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (0..count).map(|_| self.bytes().map(text)).collect()
     }
