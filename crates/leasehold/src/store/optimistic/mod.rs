@@ -224,7 +224,9 @@ impl<D: Documents> Records<D> {
         while !open.is_empty() {
             if let Err(error) = self.prepare(&mut open, until).await {
                 for part in open.drain(..) {
-                    part.fail(error.clone(), true, &mut replies);
+                    // A refused write may have been applied.
+                    let is_certain = part.written.is_none();
+                    part.fail(error.clone(), is_certain, &mut replies);
                 }
                 break;
             }
@@ -255,7 +257,8 @@ impl<D: Documents> Records<D> {
             }
             if Deadline::now() >= until {
                 for part in open.drain(..) {
-                    part.fail(busy(), true, &mut replies);
+                    let is_certain = part.written.is_none() || part.is_fresh;
+                    part.fail(busy(), is_certain, &mut replies);
                 }
             }
         }
@@ -446,7 +449,7 @@ fn no_reply() -> Error {
 fn busy() -> Error {
     Error::new(
         ErrorKind::Unreachable,
-        "other clients have changed the record before each attempt to write it; nothing was applied",
+        "other clients have changed the record before each attempt to write it",
     )
 }
 

@@ -27,6 +27,8 @@ struct InMemory {
     lost: Arc<Mutex<u32>>,
     /// How many of the next writes arrive twice.
     repeated: Arc<Mutex<u32>>,
+    /// Whether reads fail.
+    is_unreadable: Arc<Mutex<bool>>,
     /// How long each document takes.
     delay: Duration,
 }
@@ -50,6 +52,9 @@ impl Documents for InMemory {
     }
 
     async fn read(&self, keys: Vec<Key>) -> Result<Vec<Document>> {
+        if *lock(&self.is_unreadable) {
+            return Err(no_reply());
+        }
         self.delay(keys.len()).await;
         let texts = lock(&self.texts);
         let document = |key| Document {
@@ -216,6 +221,13 @@ async fn a_write_that_a_proxy_sends_twice_is_applied_once() {
     assert_eq!(released, Outcome::Released);
     assert_eq!(*lock(&documents.repeated), 0);
     assert!(client.acquires().await);
+
+    // Nobody knows whether it was the first one.
+    *lock(&documents.repeated) = 1;
+    *lock(&documents.is_unreadable) = true;
+    let request = Request::new(key("a"), Op::release(client.lease));
+    let replies = client.store.apply(vec![request]).await;
+    assert!(matches!(replies[..], [Reply::Unknown(_)]), "{replies:?}");
 }
 
 /// All together take longer than a response timeout, and each call less.
