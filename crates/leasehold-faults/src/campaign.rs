@@ -115,12 +115,12 @@ mod tests {
         let all = watchdog::SCENARIOS.len();
         // The short form has no failovers without replicas that acknowledge.
         for (line, short, worlds, leaders, watchdog) in [
-            ("", true, 13, 4, all),
-            ("--short", true, 13, 4, all),
-            ("--times-percent 10", false, 13, 5, all),
-            ("--minutes 5", false, 19, 5, all),
+            ("", true, 14, 4, all),
+            ("--short", true, 14, 4, all),
+            ("--times-percent 10", false, 14, 5, all),
+            ("--minutes 5", false, 20, 5, all),
             ("--only single", true, 8, 0, 0),
-            ("--only random --minutes 30", false, 19, 0, 0),
+            ("--only random --minutes 30", false, 20, 0, 0),
             ("--only watchdog", true, 0, 0, all),
             ("--only leaders --minutes 30", false, 0, 5, 0),
             ("--only masters,bucket,leaders-file,killed", true, 3, 1, 1),

@@ -18,7 +18,7 @@ enum LeaseholdLock {
     RwLock(RwLock, Cell<u32>),
 }
 
-enum Held {
+enum AnyGuard {
     Mutex(Guard),
     Permit(Permit),
     Reader(ReadGuard),
@@ -26,28 +26,28 @@ enum Held {
 }
 
 impl Lock for LeaseholdLock {
-    type Guard = Held;
+    type Guard = AnyGuard;
 
-    async fn lock(&self) -> Result<Held, Box<dyn Error>> {
+    async fn lock(&self) -> Result<AnyGuard, Box<dyn Error>> {
         Ok(match self {
-            Self::Mutex(mutex) => Held::Mutex(mutex.lock().await?),
-            Self::Semaphore(semaphore) => Held::Permit(semaphore.acquire().await?),
+            Self::Mutex(mutex) => AnyGuard::Mutex(mutex.lock().await?),
+            Self::Semaphore(semaphore) => AnyGuard::Permit(semaphore.acquire().await?),
             Self::RwLock(lock, next) => {
                 let number = next.replace(next.get().wrapping_add(1));
                 match number.is_multiple_of(WRITES) {
-                    true => Held::Writer(lock.write().await?),
-                    false => Held::Reader(lock.read().await?),
+                    true => AnyGuard::Writer(lock.write().await?),
+                    false => AnyGuard::Reader(lock.read().await?),
                 }
             }
         })
     }
 
-    async fn unlock(&self, held: Held) -> Result<(), Box<dyn Error>> {
+    async fn unlock(&self, held: AnyGuard) -> Result<(), Box<dyn Error>> {
         match held {
-            Held::Mutex(guard) => guard.release().await?,
-            Held::Permit(permit) => permit.release().await?,
-            Held::Reader(guard) => guard.release().await?,
-            Held::Writer(guard) => guard.release().await?,
+            AnyGuard::Mutex(guard) => guard.release().await?,
+            AnyGuard::Permit(permit) => permit.release().await?,
+            AnyGuard::Reader(guard) => guard.release().await?,
+            AnyGuard::Writer(guard) => guard.release().await?,
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ calls! {
     Range: "KV/Range" -> RangeReply,
     Put: "KV/Put" -> Nothing,
     Transaction: "KV/Txn" -> TransactionReply,
-    Watch: "Watch/Watch" -> WatchReply,
+    EventsRequest: "Watch/Watch" -> EventsReply,
     LeaseGrant: "Lease/LeaseGrant" -> LeaseReply,
     LeaseKeepAlive: "Lease/LeaseKeepAlive" -> LeaseReply,
     LeaseRevoke: "Lease/LeaseRevoke" -> Nothing,
@@ -173,13 +173,13 @@ pub(super) enum Reply {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Watch {
+pub(super) struct EventsRequest {
     #[prost(message, optional, tag = "1")]
-    pub(super) create: Option<Watched>,
+    pub(super) create: Option<EventsOf>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Watched {
+pub(super) struct EventsOf {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
@@ -187,7 +187,7 @@ pub(super) struct Watched {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct WatchReply {
+pub(super) struct EventsReply {
     #[prost(bool, tag = "4")]
     pub(super) canceled: bool,
     #[prost(string, tag = "6")]

@@ -20,7 +20,7 @@ use super::error::{described, no_reply};
 use super::keys::Keys;
 use super::marks::Marks;
 use super::messages::{
-    Compare, Event, Transaction, Watch, WatchReply, Watched, delete, put, range_end, text,
+    Compare, Event, EventsOf, EventsReply, EventsRequest, Transaction, delete, put, range_end, text,
 };
 use super::routes::Route;
 use crate::Result;
@@ -156,7 +156,7 @@ impl Drop for Sessions {
 /// A session that has begun.
 struct Session {
     lease: i64,
-    messages: Stream<WatchReply>,
+    messages: Stream<EventsReply>,
     registered: BTreeSet<ClientId>,
 }
 
@@ -197,11 +197,11 @@ impl Shared {
         let inbox = self.keys.inbox(&self.process);
         let lease = self.cluster.grant(TTL).await?;
         *lock(&self.lease) = Some(lease);
-        let watched = Watched {
+        let watched = EventsOf {
             range_end: range_end(&inbox),
             key: inbox.into(),
         };
-        let watch = Watch {
+        let watch = EventsRequest {
             create: Some(watched),
         };
         let mut messages = self.cluster.stream(&watch).await?;
@@ -237,7 +237,7 @@ impl Shared {
         }
     }
 
-    async fn receive(&self, messages: &mut Stream<WatchReply>) -> Result<()> {
+    async fn receive(&self, messages: &mut Stream<EventsReply>) -> Result<()> {
         let inbox = self.keys.inbox(&self.process);
         loop {
             let reply = messages.next().await?;
@@ -351,7 +351,7 @@ impl Shared {
 }
 
 /// Checks that a watch goes on.
-fn check(reply: &WatchReply) -> Result<()> {
+fn check(reply: &EventsReply) -> Result<()> {
     match (reply.canceled, &*reply.cancel_reason) {
         (false, _) => Ok(()),
         (true, "") => Err(described("the watch was compacted", None).error),
