@@ -7,6 +7,7 @@
 //! * `record`: minimum holds and runs on clocks that drift, and late requests of the clients that began them.
 //! * `shares`: readers, upgradable readers and writers of a read-write lock, and holders of permits.
 //! * `latch`: members that arrive at a latch.
+//! * `documents`: a lock in a store that only compares and swaps, whose clients have the time.
 //! * `watchdog`: a client's program, its rival, and nodes that keep its lease alive or release it.
 //! * [`rows`]: the variants that are explored, and their expected results. Each rule has a variant without it, in
 //!   which a property breaks: otherwise the model would prove nothing.
@@ -37,6 +38,7 @@ macro_rules! setup {
 }
 
 mod core;
+mod documents;
 mod explore;
 mod failover;
 mod labels;

@@ -12,6 +12,7 @@ macro_rules! table {
     };
 }
 
+mod documents;
 mod failover;
 mod latch;
 mod record;
@@ -118,6 +119,7 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     rows.extend(record::rows(extent));
     rows.extend(shares::rows(extent));
     rows.extend(latch::rows());
+    rows.extend(documents::rows());
     rows.extend(watchdog::rows(extent));
     expected(rows)
 }

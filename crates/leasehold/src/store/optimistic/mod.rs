@@ -8,7 +8,7 @@
 //! A document has the store's time of its last run of the rule. A client that has received it adds the time since then by its
 //! own clock; its own document it has received when it ran the rule. So no time passes faster for an observer than it has
 //! passed since the run of the writer, and a lease ends by an observer's time only after its holder, which counts from before
-//! its request, has given it up. Only the rates of clocks matter for that.
+//! its request, has given it up. Only the rates of clocks matter for that. A model in docs/model.md steps through it.
 //!
 //! While nobody holds or waits, the time follows the wall clock if that is ahead, because notes, latches and slots of jobs mean
 //! its time. A wrong wall clock ends no lease early.

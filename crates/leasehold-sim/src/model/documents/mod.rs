@@ -1,0 +1,376 @@
+//! A lock in a document of a store that compares and swaps, without a clock: is it ever held twice, or never granted again?
+//!
+//! A client applies the rule to a copy of the document, at the time of that and the ticks since the client received the version
+//! first. The copy is sent as a write, which the store applies if the version is still there, at any later moment even if the
+//! client does not wait for the reply. A client that has its reply, or the notice of a grant to a waiter, relies on the lock
+//! until its deadline. It may stop at any step, and a reply or a notice may be lost. While nobody holds or waits, the wall clock
+//! may move the time on. Time passes in ticks, and the exploration has no horizon.
+//!
+//! A write of an earlier version is never applied, so it is removed: no version comes twice. Tokens that are behind the time of the document are all the
+//! same. A tick more than the ttl makes no difference.
+
+mod rule;
+mod setup;
+mod state;
+
+use std::fmt;
+
+use leasehold_core::Op;
+
+pub(crate) use self::setup::{Documents, Mutation};
+use self::state::{CLIENTS, Client, Document, ORDERS, Phase, Reply, State, Write};
+use super::explore::{Model, Property};
+use super::labels::name;
+
+type Take<'a> = &'a mut dyn FnMut(&dyn fmt::Display, State);
+
+impl Documents {
+    /// What a client does, and what the store does with its writes.
+    fn client_steps(&self, state: &State, at: usize, take: Take<'_>) {
+        let (client, who) = (state.clients[at], name(at));
+        let mut step = |label: fmt::Arguments<'_>, change: &dyn Fn(&mut State)| {
+            let mut next = *state;
+            change(&mut next);
+            take(&label, next);
+        };
+        match client.request {
+            Some(write) => {
+                if write.applied {
+                    step(format_args!("{who} receives the reply"), &|next| {
+                        self.receive(&mut next.clients[at], &write);
+                    });
+                } else {
+                    step(format_args!("the write of {who} is applied"), &|next| {
+                        self.apply(next, at, &write);
+                        next.clients[at].seen = Some(write.age);
+                        let applied = true;
+                        next.clients[at].request = Some(Write { applied, ..write });
+                    });
+                }
+                step(format_args!("{who} gives up its request"), &|next| {
+                    self.give_up(&mut next.clients[at]);
+                });
+            }
+            None => {
+                if self.reads(&client) {
+                    step(format_args!("{who} reads the document"), &|next| {
+                        self.read(next, at);
+                    });
+                }
+                for (request, op) in self.ops(state, at) {
+                    let elapsed = client.seen.unwrap_or_default();
+                    let jumps = [0, self.ttl].into_iter();
+                    let jumps = jumps.filter(|jump| *jump == 0 || self.may_jump(state, elapsed));
+                    for jump in jumps.filter(|_| client.seen.is_some()) {
+                        step(
+                            format_args!("{who} sends {request}, {jump} ticks on"),
+                            &|next| self.send(next, at, &op, jump),
+                        );
+                    }
+                }
+                if let Some(age) = client.notice {
+                    step(format_args!("{who} receives its grant"), &|next| {
+                        let remaining = self.accepted_for(age, client.misdated);
+                        next.clients[at].notice = None;
+                        next.clients[at].hold(remaining);
+                    });
+                }
+                let by_wall = self.mutation == Some(Mutation::RemovedByWall);
+                let is_unused = |elapsed| state.document.is_used(elapsed) == (false, false);
+                let removes = client
+                    .seen
+                    .is_some_and(|elapsed| by_wall || is_unused(elapsed));
+                if removes && !state.absent && state.removals > 0 {
+                    step(format_args!("{who} removes the document"), &|next| {
+                        self.remove(next);
+                    });
+                }
+            }
+        }
+        if let Some(write) = client.late {
+            step(format_args!("a late write of {who} is applied"), &|next| {
+                next.clients[at].late = None;
+                self.apply(next, at, &write);
+            });
+        }
+    }
+
+    /// Whether a read makes a difference.
+    fn reads(&self, client: &Client) -> bool {
+        let again = self.mutation == Some(Mutation::LastRead) && client.seen != Some(0);
+        client.phase != Phase::Over && (client.seen.is_none() || again)
+    }
+
+    fn read(&self, state: &mut State, at: usize) {
+        let client = &mut state.clients[at];
+        client.seen = Some(match self.mutation {
+            Some(Mutation::OtherVersion) => client.before.unwrap_or_default(),
+            Some(Mutation::OlderAge) => self.ttl.min(state.age + 1),
+            _ if self.ages => state.age,
+            _ => 0,
+        });
+    }
+
+    /// Whether the wall clock may move the time on.
+    fn may_jump(&self, state: &State, elapsed: u8) -> bool {
+        match (self.mutation, state.document.is_used(elapsed)) {
+            (_, (false, false)) | (Some(Mutation::WallWhileHeld), _) => true,
+            (mutation, (is_held, _)) => mutation == Some(Mutation::WallWhileWaiting) && !is_held,
+        }
+    }
+
+    /// A client runs a request, and sends its write.
+    fn send(&self, state: &mut State, at: usize, op: &Op, jump: u8) {
+        let elapsed = state.clients[at].seen.unwrap_or_default();
+        // Nothing else is known of the time of a name that has no document: its wall clock is not behind the last token.
+        let moved = elapsed + jump + u8::from(state.absent);
+        let (mut write, has_changed) = self.run(state, op, moved);
+        write.jumped = jump > 0;
+        let is_written = has_changed
+            || match write.reply {
+                Reply::Held => self.mutation != Some(Mutation::UnwrittenHold),
+                Reply::Queued => self.mutation != Some(Mutation::UnwrittenWait),
+                Reply::Refused | Reply::Ended => false,
+            };
+        let is_behind = state.clients.iter().any(|other| other.seen > Some(elapsed));
+        let client = &mut state.clients[at];
+        (client.notice, client.misdated) = (None, !is_written && is_behind);
+        if let Op::Release { .. } = op {
+            (client.phase, client.remaining) = (Phase::Releasing, 0);
+        }
+        match is_written {
+            true => client.request = Some(write),
+            false => self.receive(client, &write),
+        }
+    }
+
+    /// The store applies the write of a client, or a late one.
+    fn apply(&self, state: &mut State, by: usize, write: &Write) {
+        let (before, document) = (state.document.hold, write.document);
+        self.outdate(state, write.shift);
+        let has_other = document.hold != 0 && document.hold != before;
+        if write.granted || has_other {
+            state.reordered |= document.counter <= state.highest;
+            state.highest = state.highest.max(document.counter);
+        }
+        // The reply is the grant of the client itself.
+        for at in (0..CLIENTS).filter(|at| *at != by) {
+            let is_granted = has_other && document.hold == state.lease(at);
+            let client = &mut state.clients[at];
+            if is_granted && client.phase == Phase::Waiting && client.request.is_none() {
+                client.notice = Some(write.age);
+                client.misdated |= write.jumped;
+            }
+        }
+        (state.document, state.absent, state.age) = (document, false, write.age);
+    }
+
+    /// Another version of the document replaces this one, so many ticks later.
+    fn outdate(&self, state: &mut State, shift: i8) {
+        state.highest = self.shifted(state.highest, shift);
+        for client in &mut state.clients {
+            client.before = client.seen.or(client.before);
+            client.seen = None;
+            // A write of this version is never applied later.
+            for write in [&mut client.request, &mut client.late] {
+                *write = write.filter(|write| write.applied);
+            }
+        }
+    }
+
+    /// The document is removed.
+    fn remove(&self, state: &mut State) {
+        self.outdate(state, 0);
+        let counter = self.no_counter();
+        state.document = Document {
+            counter,
+            ..Document::default()
+        };
+        (state.absent, state.age) = (true, 0);
+        state.removals -= 1;
+    }
+
+    /// A client receives the reply to its request.
+    fn receive(&self, client: &mut Client, write: &Write) {
+        client.request = None;
+        match (client.phase, write.reply) {
+            (Phase::Releasing, Reply::Held | Reply::Queued) | (_, Reply::Refused) => {}
+            (_, Reply::Held) => client.hold(self.reliable_for(write.age).max(client.remaining)),
+            (_, Reply::Queued) => client.phase = Phase::Waiting,
+            (_, Reply::Ended) => client.phase = Phase::Over,
+        }
+    }
+
+    /// A client has no reply. Its write may be applied later, and it forgets the document.
+    fn give_up(&self, client: &mut Client) {
+        client.late = match client.request.take() {
+            Some(write) if !write.applied => Some(write),
+            _ => client.late,
+        };
+        (client.seen, client.before) = (None, None);
+        if self.mutation == Some(Mutation::OtherLease) && client.phase == Phase::Idle {
+            client.number = 1;
+        }
+    }
+
+    /// Time passes for all clients.
+    fn tick(&self, state: &State) -> State {
+        let mut next = *state;
+        next.age = self.ttl.min(next.age + 1);
+        for client in &mut next.clients {
+            self.advance(client);
+        }
+        next
+    }
+
+    /// Time passes for a client.
+    fn advance(&self, client: &mut Client) {
+        let writes = [&mut client.request, &mut client.late]
+            .into_iter()
+            .flatten();
+        let ages = writes.map(|write| &mut write.age);
+        let times = [&mut client.seen, &mut client.before, &mut client.notice];
+        for time in ages.chain(times.into_iter().flatten()) {
+            *time = self.ttl.min(*time + 1);
+        }
+        client.remaining = client.remaining.saturating_sub(1);
+        if client.phase == Phase::Holding && client.remaining == 0 {
+            self.give_up(client);
+            client.phase = Phase::Over;
+        }
+    }
+
+    /// Whether a client acquires the lock in time while no other one does anything.
+    fn acquires(&self, state: &State, at: usize) -> bool {
+        let mut state = *state;
+        for _ in 0..=usize::from(self.ttl) * state.document.others(at) {
+            if self.reads(&state.clients[at]) {
+                self.read(&mut state, at);
+            }
+            for (_, op) in self.ops(&state, at) {
+                self.send(&mut state, at, &op, 0);
+            }
+            if let Some(write) = state.clients[at].request {
+                self.apply(&mut state, at, &write);
+                state.clients[at].seen = Some(write.age);
+                self.receive(&mut state.clients[at], &write);
+            }
+            if state.clients[at].phase == Phase::Holding {
+                return true;
+            }
+            state = self.tick(&state);
+        }
+        false
+    }
+
+    /// Removes what no step and no property can use.
+    fn reduce(&self, state: &mut State) {
+        state.age *= u8::from(self.ages);
+        for client in &mut state.clients {
+            if self.mutation != Some(Mutation::OtherVersion) {
+                client.before = None;
+            }
+            if client.phase == Phase::Over {
+                (client.seen, client.before) = (None, None);
+            }
+            if client.phase != Phase::Waiting {
+                (client.notice, client.misdated) = (None, false);
+            }
+            if let Some(write) = client.request.as_mut().filter(|write| write.applied) {
+                let (age, reply) = (write.age, write.reply);
+                *write = Write {
+                    age,
+                    reply,
+                    applied: true,
+                    ..Write::default()
+                };
+            }
+            if let Some(write) = &mut client.late {
+                write.age *= u8::from(self.ages);
+                write.reply = Reply::default();
+            }
+        }
+    }
+}
+
+impl Client {
+    fn hold(&mut self, remaining: u8) {
+        self.remaining = remaining;
+        self.won |= remaining > 0;
+        self.phase = match remaining {
+            0 => Phase::Over,
+            _ => Phase::Holding,
+        };
+    }
+}
+
+impl Model for Documents {
+    type State = State;
+
+    fn initial(&self) -> Vec<State> {
+        let counter = self.no_counter();
+        vec![State {
+            document: Document {
+                counter,
+                ..Document::default()
+            },
+            absent: true,
+            age: 0,
+            highest: counter,
+            reordered: false,
+            gained: 0,
+            removals: self.removals,
+            clients: Default::default(),
+        }]
+    }
+
+    fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
+        take(&"a tick", self.tick(state));
+        for at in 0..self.clients.min(CLIENTS) {
+            self.client_steps(state, at, take);
+            if state.gained < self.gain {
+                let mut next = *state;
+                next.gained += 1;
+                self.advance(&mut next.clients[at]);
+                take(
+                    &format_args!("the clock of {} gains a tick", name(at)),
+                    next,
+                );
+            }
+        }
+    }
+
+    fn canonical(&self, mut state: State) -> State {
+        self.reduce(&mut state);
+        let orders = if self.clients < CLIENTS {
+            2
+        } else {
+            ORDERS.len()
+        };
+        let ordered = ORDERS[1..orders].iter().map(|order| state.ordered(*order));
+        ordered.fold(state, State::min)
+    }
+
+    fn violations(&self, state: &State) -> Vec<Property> {
+        let relies = |client: &Client| client.phase == Phase::Holding;
+        let holders = state.clients.iter().filter(|client| relies(client)).count();
+        let is_free = |at: usize| {
+            let client = &state.clients[at];
+            let asks = matches!(client.phase, Phase::Idle | Phase::Waiting);
+            asks && client.request.is_none() && holders == 0
+        };
+        let is_stuck = (0..self.clients).any(|at| is_free(at) && !self.acquires(state, at));
+        [
+            (Property::Exclusion, holders > 1),
+            (Property::Ownership, state.reordered),
+            (Property::Free, is_stuck),
+        ]
+        .into_iter()
+        .filter_map(|(property, violated)| violated.then_some(property))
+        .collect()
+    }
+
+    fn successes(&self, state: &State) -> usize {
+        state.clients.iter().filter(|client| client.won).count()
+    }
+}

@@ -1,0 +1,150 @@
+//! The rule that ships.
+
+use std::time::Duration;
+
+use leasehold_core::record::Environment;
+use leasehold_core::time::{self, Instant, StoreTime, Ttl};
+use leasehold_core::{Acquire, Op, Outcome, Rows, Token};
+
+use super::setup::{Documents, Mutation};
+use super::state::{CLIENTS, Document, Phase, Reply, State, Write};
+use crate::model::core;
+
+/// The time of the document. Only durations make a difference.
+const TIME: StoreTime = StoreTime::from_micros(1_000_000_000);
+
+/// When the waiters joined the queue.
+const BEFORE: StoreTime = StoreTime::from_micros(TIME.as_micros() - 1);
+
+impl Documents {
+    fn ttl(&self) -> Ttl {
+        Ttl::remainder(self.tick * u32::from(self.ttl))
+    }
+
+    /// What a client sends next.
+    pub(super) fn ops(&self, state: &State, at: usize) -> Vec<(&'static str, Op)> {
+        let lease = core::lease(usize::from(state.lease(at)) - 1);
+        let acquire = || ("an acquire", self.acquire(state.lease(at)));
+        let release = || ("a release", Op::release(lease));
+        match state.clients[at].phase {
+            Phase::Waiting if self.mutation == Some(Mutation::NeverPolls) => Vec::new(),
+            Phase::Idle | Phase::Waiting => vec![acquire()],
+            Phase::Holding if self.renews => {
+                vec![("a renewal", Op::renew(lease, self.ttl())), release()]
+            }
+            Phase::Holding | Phase::Releasing => vec![release()],
+            Phase::Over => Vec::new(),
+        }
+    }
+
+    fn acquire(&self, lease: u8) -> Op {
+        Op::Acquire(Acquire {
+            wait: self.queue,
+            ..Acquire::mutex(core::lease(usize::from(lease) - 1), self.ttl())
+        })
+    }
+
+    /// Applies the rule to a copy of the document, so many ticks after its time. Returns whether the record has changed.
+    pub(super) fn run(&self, state: &State, op: &Op, moved: u8) -> (Write, bool) {
+        let before = state.document;
+        let mut rows = self.rows(&before);
+        let now = TIME.after_span(self.tick * u32::from(moved));
+        let outcome = core::apply(&mut rows, op, now);
+        let (hold, time_left) = core::hold(&rows, now);
+        let environment = Environment { now };
+        let mut waiters = rows.waiters(&environment);
+        let counter = rows.head().counter.map_or(0, Token::get);
+        let document = Document {
+            hold,
+            remaining: self.ticks(time_left),
+            queue: std::array::from_fn(|_| {
+                let waiter = waiters.next();
+                waiter.map_or(0, |waiter| core::attempt(waiter.lease) + 1)
+            }),
+            counter: self.since(counter.cast_signed() - now.as_micros().cast_signed()),
+        };
+        let granted = counter != before_counter(&before);
+        let is_same = (before.hold, before.queue) == (hold, document.queue)
+            && (hold == 0 || before.remaining == document.remaining + moved);
+        let write = Write {
+            document,
+            shift: moved.cast_signed(),
+            reply: match outcome {
+                Outcome::Granted { .. } | Outcome::Kept => Reply::Held,
+                Outcome::Refused { queue_position, .. } if queue_position.is_some() => {
+                    Reply::Queued
+                }
+                Outcome::Refused { .. } => Reply::Refused,
+                _ => Reply::Ended,
+            },
+            granted,
+            ..Write::default()
+        };
+        (write, granted || !is_same)
+    }
+
+    fn rows(&self, document: &Document) -> Rows {
+        let index = usize::from(document.hold).checked_sub(1);
+        // One that has ended, so that the counter is there.
+        let lease = core::lease(index.unwrap_or(2 * CLIENTS));
+        let end = TIME.after_span(self.tick * u32::from(document.remaining));
+        let counter = Token::new(before_counter(document));
+        let mut rows = Rows::held(core::held_by(lease, end), counter);
+        for waiter in document.queue.into_iter().filter(|waiter| *waiter != 0) {
+            core::apply(&mut rows, &self.acquire(waiter), BEFORE);
+        }
+        rows
+    }
+
+    /// A token that many microseconds after a time. Earlier ones make no difference.
+    fn since(&self, micros: i64) -> i32 {
+        i32::try_from(micros).map_or(-1, |micros| micros.max(-1))
+    }
+
+    /// The same token for a time so many ticks later.
+    pub(super) fn shifted(&self, token: i32, ticks: i8) -> i32 {
+        let tick = i64::try_from(self.tick.as_micros()).unwrap_or(i64::MAX);
+        self.since(i64::from(token) - i64::from(ticks) * tick)
+    }
+
+    /// The counter of a document that has none.
+    pub(super) fn no_counter(&self) -> i32 {
+        self.since(i64::MIN)
+    }
+
+    /// A duration in ticks, rounded up.
+    fn ticks(&self, duration: Duration) -> u8 {
+        let ticks = duration.as_nanos().div_ceil(self.tick.as_nanos());
+        u8::try_from(ticks).unwrap_or(u8::MAX)
+    }
+
+    /// For how many ticks a lease can be relied on whose request ran `age` ticks ago: not before it was sent.
+    pub(super) fn reliable_for(&self, age: u8) -> u8 {
+        let now = Instant::from_nanos(u64::from(u32::MAX) << 20);
+        let sent = now.before(self.tick * u32::from(age));
+        let deadline = match self.mutation {
+            Some(Mutation::FromReply) => time::deadline(now, self.ttl()),
+            Some(Mutation::WithoutDrift) => sent.after(self.ttl().as_duration()),
+            _ => time::deadline(sent, self.ttl()),
+        };
+        self.ticks(now.until(deadline))
+    }
+
+    /// The same for a grant of `age` ticks ago whose notice arrives now.
+    pub(super) fn accepted_for(&self, age: u8, misdated: bool) -> u8 {
+        let now = Instant::from_nanos(u64::from(u32::MAX) << 20);
+        let (sent, age) = (
+            now.before(self.tick * u32::from(age)),
+            self.tick * u32::from(age),
+        );
+        let waited = if misdated { age } else { Duration::ZERO };
+        let (_, deadline) = time::granted(sent, waited, now, self.ttl());
+        self.ticks(now.until(deadline))
+    }
+}
+
+/// The counter of a document, as the rule reads it.
+fn before_counter(document: &Document) -> u64 {
+    TIME.as_micros()
+        .saturating_add_signed(document.counter.into())
+}

@@ -1,0 +1,157 @@
+//! A state: the document, what the clients know of it, and their writes.
+
+/// How many clients there are at most.
+pub(super) const CLIENTS: usize = 3;
+
+/// The orders of the clients, those of two first.
+pub(super) const ORDERS: [[usize; CLIENTS]; 6] = [
+    [0, 1, 2],
+    [1, 0, 2],
+    [0, 2, 1],
+    [1, 2, 0],
+    [2, 0, 1],
+    [2, 1, 0],
+];
+
+/// A document, and its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct State {
+    pub(super) document: Document,
+    /// Whether it does not exist.
+    pub(super) absent: bool,
+    /// The ticks since the run that wrote it.
+    pub(super) age: u8,
+    /// The largest token of a grant, in microseconds after the time of the document.
+    pub(super) highest: i32,
+    /// Whether the token of a grant was not larger than all before.
+    pub(super) reordered: bool,
+    pub(super) gained: u8,
+    pub(super) removals: u8,
+    pub(super) clients: [Client; CLIENTS],
+}
+
+/// A document. Its times count from its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Document {
+    /// The lease that holds the lock, from 1. 0: none.
+    pub(super) hold: u8,
+    /// The ticks until that ends.
+    pub(super) remaining: u8,
+    /// The leases in the queue, from 1, the head first. 0: none.
+    pub(super) queue: [u8; CLIENTS],
+    /// The last token, in microseconds.
+    pub(super) counter: i32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Client {
+    pub(super) phase: Phase,
+    /// The number of its lease.
+    pub(super) number: u8,
+    /// The ticks since it received this version of the document. `None`: it has not.
+    pub(super) seen: Option<u8>,
+    /// The same of an earlier version, which only a mutation uses.
+    pub(super) before: Option<u8>,
+    /// Its write whose reply it waits for.
+    pub(super) request: Option<Write>,
+    /// A write whose reply it does not wait for.
+    pub(super) late: Option<Write>,
+    /// The ticks since its grant, of which a notice is under way.
+    pub(super) notice: Option<u8>,
+    /// Whether the time of its place in the queue is wrong, so that it counts from the arrival of the notice.
+    pub(super) misdated: bool,
+    /// For how many ticks it relies on the lock.
+    pub(super) remaining: u8,
+    /// Whether it has relied on the lock.
+    pub(super) won: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Phase {
+    #[default]
+    Idle,
+    Waiting,
+    Holding,
+    Releasing,
+    Over,
+}
+
+/// The write of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Write {
+    pub(super) document: Document,
+    /// The ticks from the time of the document that is there to the time of this one.
+    pub(super) shift: i8,
+    /// The ticks since the run.
+    pub(super) age: u8,
+    pub(super) reply: Reply,
+    /// Whether the run has granted the lock.
+    pub(super) granted: bool,
+    /// Whether the wall clock has moved the time on.
+    pub(super) jumped: bool,
+    /// Whether it is applied. The reply is under way.
+    pub(super) applied: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Reply {
+    /// The lease holds the lock.
+    Held,
+    /// It waits in the queue.
+    Queued,
+    #[default]
+    Refused,
+    /// It neither holds nor waits.
+    Ended,
+}
+
+impl State {
+    /// The lease of a client, as documents have it.
+    pub(super) fn lease(&self, at: usize) -> u8 {
+        at as u8 + CLIENTS as u8 * self.clients[at].number + 1
+    }
+
+    /// The same state with the clients in another order.
+    pub(super) fn ordered(&self, order: [usize; CLIENTS]) -> Self {
+        let moved = |lease: u8| match lease.checked_sub(1).map(usize::from) {
+            None => 0,
+            Some(index) => {
+                let at = order.iter().position(|from| *from == index % CLIENTS);
+                (index - index % CLIENTS + at.unwrap_or(0)) as u8 + 1
+            }
+        };
+        let document = |it: Document| Document {
+            hold: moved(it.hold),
+            queue: it.queue.map(moved),
+            ..it
+        };
+        let write = |it: Write| Write {
+            document: document(it.document),
+            ..it
+        };
+        Self {
+            document: document(self.document),
+            clients: order.map(|at| Client {
+                request: self.clients[at].request.map(write),
+                late: self.clients[at].late.map(write),
+                ..self.clients[at]
+            }),
+            ..*self
+        }
+    }
+}
+
+impl Document {
+    /// Whether a lease holds the lock so many ticks later, and whether clients wait.
+    pub(super) fn is_used(&self, elapsed: u8) -> (bool, bool) {
+        let is_held = self.hold != 0 && self.remaining > elapsed;
+        (is_held, self.queue[0] != 0)
+    }
+
+    /// The leases of other clients that hold or wait.
+    pub(super) fn others(&self, at: usize) -> usize {
+        let leases = self.queue.into_iter().chain([self.hold]);
+        let others = leases.filter(|lease| *lease != 0 && usize::from(*lease - 1) % CLIENTS != at);
+        others.count()
+    }
+}
