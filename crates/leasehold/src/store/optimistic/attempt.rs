@@ -77,13 +77,15 @@ impl Part {
         }
     }
 
-    /// Applies the rule to a document at the local instant `started`.
+    /// Applies the rule to a document at the local instant `started`. `must_write`: even if nothing changes, the document is
+    /// replaced, so that a write without a reply is not applied any later.
     pub(super) fn run(
         &mut self,
         entry: Entry,
         started: Instant,
         wall: StoreTime,
         (watcher, can_wait): (ClientId, bool),
+        must_write: bool,
     ) -> Run {
         // A proxy may send a write again, which is refused because of itself. Texts do not repeat.
         let written = self.written.as_ref();
@@ -124,7 +126,7 @@ impl Part {
         watchers.retain(|client, until| now < *until && self.alive.get(client) != Some(&false));
         rows.remove_ended_notes(&Environment { now });
         let is_same = entry.rows.as_ref() == Ok(&rows) && entry.watchers == watchers;
-        if is_same && messages.is_empty() {
+        if is_same && messages.is_empty() && !must_write {
             self.needs_fresh = true;
             return match self.is_fresh {
                 true => Run::Unchanged,

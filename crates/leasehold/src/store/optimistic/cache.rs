@@ -85,6 +85,8 @@ pub(super) struct Cache {
     entries: HashMap<Key, Entry>,
     /// The names whose observers are registered, and since when.
     watched: HashMap<Key, Instant>,
+    /// The versions that writes without a reply would replace.
+    unanswered: HashMap<Key, Version>,
 }
 
 impl Cache {
@@ -121,6 +123,23 @@ impl Cache {
             }
             _ => entry,
         }
+    }
+
+    /// A write that replaces this version is sent, or its reply has decided that none of this version will be applied.
+    pub(super) fn send(&mut self, key: &Key, replaced: Option<Version>) {
+        let Some(replaced) = replaced else {
+            self.unanswered.remove(key);
+            return;
+        };
+        if self.unanswered.len() >= NAMES_MAX {
+            self.unanswered.clear();
+        }
+        self.unanswered.insert(key.clone(), replaced);
+    }
+
+    /// The version that a write without a reply would replace.
+    pub(super) fn unanswered(&self, key: &Key) -> Option<&Version> {
+        self.unanswered.get(key)
     }
 
     pub(super) fn watched(&self, key: &Key) -> Option<Instant> {

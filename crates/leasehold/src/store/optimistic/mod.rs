@@ -14,7 +14,7 @@
 //! its time. A wrong wall clock ends no lease early.
 //!
 //! A request that changes nothing is answered from a document that was read after it came in: another one proves nothing
-//! about now.
+//! about now. It is written anyway if a write of the same version has no reply, which would be applied behind it.
 
 mod attempt;
 mod cache;
@@ -234,6 +234,8 @@ impl<D: Documents> Records<D> {
             for mut part in std::mem::take(&mut open) {
                 match self.run(&mut part) {
                     Run::Written(write) => {
+                        let seen = Some(write.seen.clone());
+                        lock(&self.cache).send(&write.key, seen);
                         writes.push(write);
                         writing.push(part);
                     }
@@ -308,7 +310,10 @@ impl<D: Documents> Records<D> {
             Replaced::Done(version) => {
                 let written = part.written.take();
                 let written = written.map(|entry| Entry { version, ..entry });
-                lock(&self.cache).put(key, written);
+                let mut cache = lock(&self.cache);
+                cache.send(&key, None);
+                cache.put(key, written);
+                drop(cache);
                 part.finish(replies, rest);
                 None
             }
@@ -317,7 +322,9 @@ impl<D: Documents> Records<D> {
                 let entry = document.map(|document| Entry::new(document, received));
                 part.is_fresh = entry.is_some();
                 part.needs_fresh = true;
-                lock(&self.cache).put(key, entry);
+                let mut cache = lock(&self.cache);
+                cache.send(&key, None);
+                cache.put(key, entry);
                 Some(part)
             }
             Replaced::Unreachable(client) => {
@@ -393,7 +400,8 @@ impl<D: Documents> Records<D> {
         };
         let (started, wall) = (self.clock.now(), self.wall_time());
         let can_wait = self.documents.capabilities().wakeup == WakeupMode::Grants;
-        part.run(entry, started, wall, (self.watcher, can_wait))
+        let must_write = lock(&self.cache).unanswered(&part.key) == Some(&entry.version);
+        part.run(entry, started, wall, (self.watcher, can_wait), must_write)
     }
 
     /// Registers the observers of this process for a name, unless they are.

@@ -27,6 +27,8 @@ struct InMemory {
     lost: Arc<Mutex<u32>>,
     /// How many of the next writes arrive twice.
     repeated: Arc<Mutex<u32>>,
+    /// Whether writes are held back, and those that are.
+    held_back: Arc<Mutex<(bool, Vec<Write>)>>,
     /// Whether reads fail.
     is_unreadable: Arc<Mutex<bool>>,
     /// How long each document takes.
@@ -68,7 +70,12 @@ impl Documents for InMemory {
     async fn replace(&self, writes: Vec<Write>) -> Vec<Replaced> {
         self.delay(writes.len()).await;
         let mut texts = lock(&self.texts);
+        let mut held_back = lock(&self.held_back);
         let mut replace = |write: Write| {
+            if held_back.0 {
+                held_back.1.push(write);
+                return Replaced::Unknown(no_reply());
+            }
             let version = texts.get(&write.key).map_or(0, |it| it.0);
             if write.seen != Version(version.to_string()) {
                 return Replaced::Conflict(None);
@@ -207,6 +214,26 @@ async fn a_write_without_a_reply_is_unknown_and_found_by_the_next_request() {
     assert_eq!(
         client.apply(Op::release(client.lease)).await,
         Outcome::Released
+    );
+}
+
+/// Its caller has given it up, and releases what it may have acquired.
+#[tokio::test]
+async fn a_write_that_arrives_behind_the_next_request_is_refused() {
+    let documents = InMemory::default();
+    let client = TestClient::new(&documents, 1, 0);
+    lock(&documents.held_back).0 = true;
+    let acquire = Acquire::mutex(client.lease, Ttl::MAX);
+    let request = Request::new(key("a"), Op::Acquire(acquire));
+    let replies = client.store.apply(vec![request]).await;
+    assert!(matches!(replies[..], [Reply::Unknown(_)]), "{replies:?}");
+    lock(&documents.held_back).0 = false;
+    client.apply(Op::release(client.lease)).await;
+    let late = std::mem::take(&mut lock(&documents.held_back).1);
+    let replies = documents.replace(late).await;
+    assert!(
+        matches!(replies[..], [Replaced::Conflict(_)]),
+        "{replies:?}"
     );
 }
 
