@@ -49,15 +49,19 @@ impl Entry {
     /// The store's time at a local instant. While nobody holds or waits, the wall clock moves it on.
     pub(super) fn now(&self, local: Instant, wall: StoreTime) -> StoreTime {
         let now = self.time.after_span(local.since(self.received));
-        let environment = Environment { now };
-        let is_used = self.rows.as_ref().is_ok_and(|rows| {
-            rows.holders(&environment).next().is_some()
-                || rows.waiters(&environment).next().is_some()
-        });
-        match is_used {
+        match self.is_used(now) {
             true => now,
             false => now.max(wall),
         }
+    }
+
+    /// Whether somebody holds or waits at a time.
+    fn is_used(&self, now: StoreTime) -> bool {
+        let environment = Environment { now };
+        self.rows.as_ref().is_ok_and(|rows| {
+            rows.holders(&environment).next().is_some()
+                || rows.waiters(&environment).next().is_some()
+        })
     }
 
     /// Its text.
@@ -71,11 +75,13 @@ impl Entry {
         document_text::write(&rows, &head)
     }
 
-    /// Whether nothing in it was needed at a time, nor was it written later.
+    /// Whether nothing in it was needed at a time of a wall clock, nor was it written later. Leases end by its own time.
     pub(super) fn is_unused(&self, before: StoreTime) -> bool {
         let environment = Environment { now: before };
         let is_needed = |rows: &Rows| rows.is_needed(&environment);
-        self.time < before && self.rows.as_ref().is_ok_and(|rows| !is_needed(rows))
+        self.time < before
+            && !self.is_used(self.time)
+            && self.rows.as_ref().is_ok_and(|rows| !is_needed(rows))
     }
 }
 

@@ -184,6 +184,27 @@ async fn no_wall_clock_ends_a_lease_early_or_late() {
     }
 }
 
+/// The wall clock of the client that looks for documents that nobody needs may be days ahead.
+#[tokio::test]
+async fn no_wall_clock_removes_the_document_of_a_holder() {
+    let documents = InMemory::default();
+    let holder = TestClient::new(&documents, 1, 0);
+    let is_unused = || {
+        let text = lock(&documents.texts).get(&key("a")).map(|it| it.1.clone());
+        let document = Document {
+            version: Version("1".to_owned()),
+            text,
+            age: Duration::ZERO,
+        };
+        let entry = Entry::new(document, holder.clock.now());
+        entry.is_unused(entry.time.after_span(gc::UNUSED * 3))
+    };
+    assert!(holder.acquires().await);
+    assert!(!is_unused());
+    holder.apply(Op::release(holder.lease)).await;
+    assert!(is_unused());
+}
+
 /// A client that has not seen the holder before waits from then on.
 #[tokio::test]
 async fn a_holder_is_over_a_ttl_after_it_was_seen_first() {
