@@ -115,6 +115,13 @@ impl Work {
         Ok(())
     }
 
+    /// Whether a client counts time from its request, as a lease that begins anew does.
+    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    pub(super) fn is_timed(&self) -> bool {
+        let mut outcomes = self.results.iter().map(|result| result.reply.outcome());
+        outcomes.any(|outcome| matches!(outcome, Ok(Outcome::Granted { .. } | Outcome::Kept)))
+    }
+
     /// Notifies the clients and observers of this process, after the commit. Returns the replies, and what is left to do
     /// in another transaction, so that none is long. Nobody waits for the replies of that.
     #[must_use]

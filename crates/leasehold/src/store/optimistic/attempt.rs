@@ -126,6 +126,8 @@ impl Part {
         watchers.retain(|client, until| now < *until && self.alive.get(client) != Some(&false));
         rows.remove_ended_notes(&Environment { now });
         let is_same = entry.rows.as_ref() == Ok(&rows) && entry.watchers == watchers;
+        // A client that counts from now has written now, so that nobody counts from an earlier write.
+        let must_write = must_write || self.work.is_timed();
         if is_same && messages.is_empty() && !must_write {
             self.needs_fresh = true;
             return match self.is_fresh {

@@ -14,7 +14,8 @@
 //! its time. A wrong wall clock ends no lease early.
 //!
 //! A request that changes nothing is answered from a document that was read after it came in: another one proves nothing
-//! about now. It is written anyway if a write of the same version has no reply, which would be applied behind it.
+//! about now. It is written anyway if a write of the same version has no reply, which would be applied behind it. So are a
+//! renewal and a repeated grant: their clients count from their requests, and others from a version that is not older.
 
 mod attempt;
 mod cache;

@@ -258,6 +258,25 @@ async fn a_write_that_arrives_behind_the_next_request_is_refused() {
     );
 }
 
+/// Its client counts from the second request, and the other one must not count from the first.
+#[tokio::test]
+async fn a_lease_that_is_granted_again_lasts_from_then_on() {
+    let documents = InMemory::default();
+    let holder = TestClient::new(&documents, 1, 0);
+    let other = TestClient::new(&documents, 2, 0);
+    *lock(&documents.lost) = 1;
+    let acquire = Acquire::mutex(holder.lease, Ttl::checked(TTL).unwrap());
+    let reply = holder.send(Op::Acquire(acquire)).await;
+    assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
+    assert!(!other.acquires().await);
+    pass(&[&holder, &other], TTL / 2);
+    assert!(holder.acquires().await);
+    pass(&[&holder, &other], TTL / 2);
+    assert!(!other.acquires().await);
+    pass(&[&holder, &other], TTL);
+    assert!(other.acquires().await);
+}
+
 /// The second one is refused, because the first one has changed the version.
 #[tokio::test]
 async fn a_write_that_a_proxy_sends_twice_is_applied_once() {
