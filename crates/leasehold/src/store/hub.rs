@@ -9,6 +9,7 @@ use leasehold_core::{ClientId, Notice};
     feature = "sqlite",
     feature = "postgres",
     feature = "etcd",
+    feature = "object-store",
     feature = "zookeeper"
 ))]
 use super::api::EventScope;
@@ -126,6 +127,16 @@ impl Notices {
     pub(super) fn send(self) {
         for (listener, event) in self.notices {
             listener.notify(event);
+        }
+    }
+
+    /// Notifies the clients that they may have missed these notices.
+    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    pub(super) fn interrupt(&self) {
+        for (listener, event) in &self.notices {
+            if let Event::Notice(key, _) = event {
+                listener.notify(Event::Interrupted(EventScope::Record(key.clone())));
+            }
         }
     }
 

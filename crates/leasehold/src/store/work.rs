@@ -143,6 +143,12 @@ impl Work {
         (replies, rest)
     }
 
+    /// Notifies the clients of this process after a transaction that may have been committed: they ask again.
+    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    pub(super) fn interrupt(&self) {
+        self.notices.interrupt();
+    }
+
     /// The replies after a transaction that failed.
     #[must_use]
     pub fn fail(self, failure: &Failure) -> Vec<Reply> {

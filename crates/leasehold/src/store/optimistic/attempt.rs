@@ -176,6 +176,9 @@ impl Part {
 
     /// Adds the replies of requests that failed.
     pub(super) fn fail(self, error: Error, is_certain: bool, replies: &mut [Reply]) {
+        if !is_certain {
+            self.work.interrupt();
+        }
         let failure = Failure {
             error,
             is_certain,

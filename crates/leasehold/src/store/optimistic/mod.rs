@@ -124,7 +124,10 @@ impl<D: Documents> Backend for Optimistic<D> {
     }
 
     async fn transact(&self, work: Work) -> Result<Vec<Reply>> {
-        Ok(self.0.transact(work).await)
+        let records = Arc::clone(&self.0);
+        // A caller that gives up takes no notice away from others.
+        let transacted = tokio::spawn(async move { records.transact(work).await });
+        transacted.await.map_err(|_| no_reply())
     }
 
     async fn read(&self, mut query: RunningQuery) -> Result<Page> {

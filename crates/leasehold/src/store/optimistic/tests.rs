@@ -5,13 +5,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{Acquire, ClientId, LeaseId, Loss, Name, Op, Outcome, Removal, Ttl, Whom};
+use leasehold_core::{
+    Acquire, ClientId, LeaseId, Loss, Name, Notice, Op, Outcome, Removal, Ttl, Whom,
+};
 
 use super::documents::{Document, Documents, Replaced, Version, Write};
 use super::*;
 use crate::clock::ManualClock;
 use crate::store::api::fixture::key;
-use crate::store::api::{Request, Store as _, StoreKind};
+use crate::store::api::{Event, EventScope, Listener, Listening, Request, Store as _, StoreKind};
 use crate::store::records::ListPart;
 use crate::store::rule_store::RuleStore;
 
@@ -33,6 +35,10 @@ struct InMemory {
     is_unreadable: Arc<Mutex<bool>>,
     /// How long each document takes.
     delay: Duration,
+    /// How long the reply to a write takes after it is applied.
+    reply_delay: Duration,
+    /// Whether clients are notified.
+    has_messages: bool,
 }
 
 impl fmt::Display for InMemory {
@@ -46,29 +52,8 @@ impl InMemory {
         let count = u32::try_from(documents).unwrap();
         tokio::time::sleep(self.delay * count).await;
     }
-}
 
-impl Documents for InMemory {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::new(StoreKind::Objects, WakeupMode::Nothing)
-    }
-
-    async fn read(&self, keys: Vec<Key>) -> Result<Vec<Document>> {
-        if *lock(&self.is_unreadable) {
-            return Err(no_reply());
-        }
-        self.delay(keys.len()).await;
-        let texts = lock(&self.texts);
-        let document = |key| Document {
-            version: Version(texts.get(&key).map_or(0, |it| it.0).to_string()),
-            text: texts.get(&key).map(|it| it.1.clone()),
-            age: Duration::ZERO,
-        };
-        Ok(keys.into_iter().map(document).collect())
-    }
-
-    async fn replace(&self, writes: Vec<Write>) -> Vec<Replaced> {
-        self.delay(writes.len()).await;
+    fn write(&self, writes: Vec<Write>) -> Vec<Replaced> {
         let mut texts = lock(&self.texts);
         let mut held_back = lock(&self.held_back);
         let mut replace = |write: Write| {
@@ -96,6 +81,37 @@ impl Documents for InMemory {
             }
         };
         writes.into_iter().map(&mut replace).collect()
+    }
+}
+
+impl Documents for InMemory {
+    fn capabilities(&self) -> Capabilities {
+        let wakeup = match self.has_messages {
+            true => WakeupMode::Grants,
+            false => WakeupMode::Nothing,
+        };
+        Capabilities::new(StoreKind::Objects, wakeup)
+    }
+
+    async fn read(&self, keys: Vec<Key>) -> Result<Vec<Document>> {
+        if *lock(&self.is_unreadable) {
+            return Err(no_reply());
+        }
+        self.delay(keys.len()).await;
+        let texts = lock(&self.texts);
+        let document = |key| Document {
+            version: Version(texts.get(&key).map_or(0, |it| it.0).to_string()),
+            text: texts.get(&key).map(|it| it.1.clone()),
+            age: Duration::ZERO,
+        };
+        Ok(keys.into_iter().map(document).collect())
+    }
+
+    async fn replace(&self, writes: Vec<Write>) -> Vec<Replaced> {
+        self.delay(writes.len()).await;
+        let replies = self.write(writes);
+        tokio::time::sleep(self.reply_delay).await;
+        replies
     }
 
     async fn names(&self, _: &Keyspace, _: &str) -> Result<ListPart<Name>> {
@@ -153,6 +169,36 @@ impl TestClient {
             Outcome::Granted { .. }
         )
     }
+}
+
+/// The events of a client.
+#[derive(Debug, Default)]
+struct Events(Mutex<Vec<Event>>);
+
+impl Listener for Events {
+    fn notify(&self, event: Event) {
+        lock(&self.0).push(event);
+    }
+}
+
+/// A client of the same process, which waits behind it.
+async fn waiter_behind(holder: &TestClient) -> (Arc<Events>, Listening) {
+    let events = Arc::<Events>::default();
+    let client = ClientId::from_random([9; 16]);
+    let listener = Arc::downgrade(&events);
+    let listening = holder.store.listen(&key("a").space, client, listener);
+    assert!(holder.acquires().await);
+    let lease = LeaseId { client, number: 1 };
+    let acquire = Acquire {
+        wait: true,
+        ..Acquire::mutex(lease, Ttl::checked(TTL).unwrap())
+    };
+    let refused = holder.apply(Op::Acquire(acquire)).await;
+    let Outcome::Refused { queue_position, .. } = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(queue_position, Some(0));
+    (events, listening)
 }
 
 fn pass(clients: &[&TestClient], time: Duration) {
@@ -295,6 +341,43 @@ async fn a_write_that_a_proxy_sends_twice_is_applied_once() {
     let request = Request::new(key("a"), Op::release(client.lease));
     let replies = client.store.apply(vec![request]).await;
     assert!(matches!(replies[..], [Reply::Unknown(_)]), "{replies:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_gives_up_takes_no_notice_away_from_others() {
+    let reply_delay = Duration::from_millis(100);
+    let documents = InMemory {
+        reply_delay,
+        has_messages: true,
+        ..InMemory::default()
+    };
+    let client = TestClient::new(&documents, 1, 0);
+    let (events, _listening) = waiter_behind(&client).await;
+    let release = client.apply(Op::release(client.lease));
+    let given_up = tokio::time::timeout(reply_delay / 2, release).await;
+    assert!(given_up.is_err(), "{given_up:?}");
+    tokio::time::sleep(reply_delay).await;
+    let events = lock(&events.0);
+    assert!(
+        matches!(events[..], [Event::Notice(_, Notice::Granted(_))]),
+        "{events:?}"
+    );
+}
+
+/// Nobody knows whether it was granted the lock.
+#[tokio::test]
+async fn a_waiter_asks_again_after_a_write_without_a_reply() {
+    let documents = InMemory {
+        has_messages: true,
+        ..InMemory::default()
+    };
+    let client = TestClient::new(&documents, 1, 0);
+    let (events, _listening) = waiter_behind(&client).await;
+    *lock(&documents.lost) = 1;
+    let reply = client.send(Op::release(client.lease)).await;
+    assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
+    let interrupted = Event::Interrupted(EventScope::Record(key("a")));
+    assert_eq!(*lock(&events.0), [interrupted]);
 }
 
 /// All together take longer than a response timeout, and each call less.
