@@ -238,7 +238,11 @@ impl ZookeeperServer {
         let running = || (0..self.servers.len()).filter(|nth| self.servers[*nth].is_some());
         loop {
             let is_ready = |nth: usize| {
-                ask(self.ports[nth][0], "srvr").is_some_and(|reply| reply.contains("Mode: "))
+                let [client, .., secure] = self.ports[nth];
+                // The port with TLS is opened after the other one.
+                let is_secure =
+                    self.certs.is_none() || TcpStream::connect(("127.0.0.1", secure)).is_ok();
+                is_secure && ask(client, "srvr").is_some_and(|reply| reply.contains("Mode: "))
             };
             if running().all(is_ready) {
                 return true;
