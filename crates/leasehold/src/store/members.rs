@@ -6,10 +6,13 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
+use tokio_rustls::TlsConnector;
 
 use super::options::OpenOptions;
+use super::tls;
 use crate::{Error, ErrorKind, Result, Secret};
 
 /// A service that has such URLs.
@@ -151,6 +154,26 @@ impl Address {
 }
 
 impl Files {
+    /// TLS by these files, or by the texts that replace them, for a protocol that has a name in the handshake or none.
+    pub(super) fn connector(
+        &self,
+        options: &OpenOptions,
+        protocol: Option<&str>,
+    ) -> Result<TlsConnector> {
+        let roots = tls::roots(tls::authorities(options, self.ca.as_deref())?.as_deref())?;
+        let named = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) if options.tls_identity.is_none() => {
+                Some((tls::text_of(cert)?, Secret::from(tls::text_of(key)?)))
+            }
+            _ => None,
+        };
+        let builder = tls::builder()?.with_root_certificates(roots);
+        let identity = options.tls_identity.as_ref().or(named.as_ref());
+        let mut config = tls::with_identity(builder, identity)?;
+        config.alpn_protocols = protocol.map(Vec::from).into_iter().collect();
+        Ok(TlsConnector::from(Arc::new(config)))
+    }
+
     fn parse(scheme: &str, query: &str) -> Result<Self> {
         let mut files = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {

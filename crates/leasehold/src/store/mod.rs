@@ -78,7 +78,12 @@ mod rows;
 mod rule_store;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "postgres",
+    feature = "etcd",
+    feature = "object-store",
+    feature = "zookeeper"
+))]
 mod tls;
 mod url_suggestion;
 mod view;

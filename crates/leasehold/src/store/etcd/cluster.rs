@@ -18,7 +18,6 @@ use crate::fork::Process;
 use crate::store::lock::lock;
 use crate::store::members::Address;
 use crate::store::options::OpenOptions;
-use crate::store::tls;
 use crate::{Error, ErrorKind, Result, Secret};
 
 /// The operations of a transaction. A server takes 128, by default.
@@ -50,7 +49,7 @@ impl Cluster {
         let files = address.files.as_ref();
         Ok(Self {
             tls: files
-                .map(|files| tls::connector(files, options, Some("h2")))
+                .map(|files| files.connector(options, Some("h2")))
                 .transpose()?,
             members: address.members.iter().cloned().map(Member::new).collect(),
             address,

@@ -16,20 +16,19 @@ use object_store::client::{
     HttpResponse, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::address::invalid;
 use super::error::Failure;
 use crate::Result;
 use crate::store::api::BoxFuture;
 use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
+use crate::store::tls;
 
 /// How many connections are kept that have no request.
 const IDLE_MAX: usize = 32;
@@ -44,31 +43,10 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(options: &OpenOptions) -> Result<Self> {
-        let mut roots = RootCertStore::empty();
-        match &options.tls_ca {
-            Some(pem) => {
-                for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                    let added = certificate.ok().and_then(|it| roots.add(it).ok());
-                    added.ok_or_else(|| {
-                        invalid("the trusted authorities are not certificates in PEM")
-                    })?;
-                }
-                if roots.is_empty() {
-                    return Err(invalid(
-                        "the trusted authorities contain no certificate in PEM",
-                    ));
-                }
-            }
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| invalid("TLS is not available").with_source(error))?;
+        let roots = tls::roots(tls::authorities(options, None)?.as_deref())?;
+        let builder = tls::builder()?.with_root_certificates(roots);
         Ok(Self {
-            tls: Arc::new(tls.with_root_certificates(roots).with_no_client_auth()),
+            tls: Arc::new(tls::with_identity(builder, None)?),
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
         })

@@ -1,17 +1,16 @@
 //! TLS to the server.
 
-use std::fs;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::Result;
 use crate::store::options::OpenOptions;
-use crate::{Error, ErrorKind, Result};
+use crate::store::tls;
 
 /// TLS by the parameters of a URL. The certificate of the server is checked if authorities are given, or if `is_verified`.
 pub(super) fn connector(
@@ -19,68 +18,20 @@ pub(super) fn connector(
     ca_file: Option<&str>,
     options: &OpenOptions,
 ) -> Result<MakeRustlsConnect> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| invalid("TLS is not available").with_source(error))?;
-    let ca = match (&options.tls_ca, ca_file) {
-        (Some(pem), _) => Some(pem.clone()),
-        (None, Some(file)) => {
-            let read = fs::read_to_string(file);
-            let failed = |error| {
-                invalid(&format!("the certificates in {file} cannot be read")).with_source(error)
-            };
-            Some(read.map_err(failed)?)
-        }
-        (None, None) => None,
-    };
+    let ca = tls::authorities(options, ca_file)?;
+    let builder = tls::builder()?;
     let builder = match ca {
-        None if !is_verified => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Unverified(provider))),
-        ca => builder.with_root_certificates(roots(ca.as_deref())?),
-    };
-    let config = match &options.tls_identity {
-        None => builder.with_no_client_auth(),
-        Some((certificate, key)) => {
-            let chain: Result<Vec<_>, _> =
-                CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
-            let chain = chain.map_err(|_| invalid("the certificate of this client is not PEM"))?;
-            // Its error could quote the key.
-            let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes());
-            let key = key.map_err(|_| invalid("the private key of this client is not PEM"))?;
-            let config = builder.with_client_auth_cert(chain, key);
-            config.map_err(|error| {
-                invalid("the certificate of this client cannot be used").with_source(error)
-            })?
+        None if !is_verified => {
+            let provider = Arc::clone(builder.crypto_provider());
+            let unverified = Arc::new(Unverified(provider));
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(unverified)
         }
+        ca => builder.with_root_certificates(tls::roots(ca.as_deref())?),
     };
+    let config = tls::with_identity(builder, options.tls_identity.as_ref())?;
     Ok(MakeRustlsConnect::new(config))
-}
-
-fn roots(pem: Option<&str>) -> Result<RootCertStore> {
-    let mut roots = RootCertStore::empty();
-    match pem {
-        Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                let certificate =
-                    certificate.map_err(|_| invalid("the trusted authorities are not PEM"))?;
-                let added = roots.add(certificate);
-                added.map_err(|error| {
-                    invalid("a trusted authority cannot be used").with_source(error)
-                })?;
-            }
-        }
-        None => {
-            let found = rustls_native_certs::load_native_certs();
-            roots.add_parsable_certificates(found.certs);
-        }
-    }
-    Ok(roots)
-}
-
-fn invalid(message: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
 }
 
 /// Accepts any certificate, as `sslmode=prefer` and `require` mean for every client of PostgreSQL: they encrypt, and do not

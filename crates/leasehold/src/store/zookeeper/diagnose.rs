@@ -8,7 +8,6 @@ use crate::Result;
 use crate::store::diagnose::ZookeeperFacts;
 use crate::store::members::Address;
 use crate::store::options::OpenOptions;
-use crate::store::tls;
 use crate::store::zookeeper::request::Request;
 
 /// The node in which an ensemble keeps its configuration, a line `server.N=...:participant` for each server.
@@ -33,7 +32,7 @@ async fn collect(
 ) -> Result<ZookeeperFacts> {
     let files = address.files.as_ref();
     let tls = files
-        .map(|files| tls::connector(files, options, None))
+        .map(|files| files.connector(options, None))
         .transpose()?;
     let settings = Settings {
         address: std::sync::Arc::clone(address),

@@ -37,7 +37,6 @@ use super::optimistic::documents::{Document, Documents, Replaced, Version, Write
 use super::options::OpenOptions;
 use super::records::ListPart;
 use super::rule_store::RuleStore;
-use super::tls;
 use crate::Result;
 use crate::clock::Clock;
 
@@ -98,7 +97,7 @@ impl Zookeeper {
         };
         let files = address.files.as_ref();
         let tls = files
-            .map(|files| tls::connector(files, options, None))
+            .map(|files| files.connector(options, None))
             .transpose()?;
         let (changed, received) = tokio::sync::mpsc::unbounded_channel();
         let settings = Settings {
