@@ -128,6 +128,10 @@ pub(super) fn redacted(url: &str) -> String {
         !pair.is_empty() && !pair.starts_with("password=") && !pair.starts_with("listen=")
     };
     let query: Vec<_> = query.split('&').filter(is_public).collect();
+    if query.iter().any(|pair| pair.contains('@')) {
+        // What follows a ? may be a part of the password.
+        return "postgres://".to_owned();
+    }
     match query.is_empty() {
         true => base,
         false => format!("{base}?{}", query.join("&")),
@@ -304,6 +308,7 @@ mod tests {
                 "postgres://h",
             ),
             ("postgres:///d?host=/run/pg", "postgres:///d?host=/run/pg"),
+            ("postgres://u:s3?cret@h", "postgres://"),
         ] {
             assert_eq!(super::redacted(url), redacted);
         }
