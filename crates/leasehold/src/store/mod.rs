@@ -76,6 +76,8 @@ mod request;
 ))]
 mod rows;
 mod rule_store;
+#[cfg(any(feature = "postgres", feature = "etcd"))]
+mod sessions;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(

@@ -2,7 +2,7 @@
 //!
 //! A document is replaced by a transaction that compares its revision, and a batch is one transaction of nested ones. etcd
 //! has no clock for its users, so the rule runs by the time of [`Optimistic`]; [`marks`] say how old a document is at least.
-//! Leases are used for that, and for messages between processes ([`session`]); no exclusion rests on them.
+//! Leases are used for that, and for messages between processes ([`inbox`]); no exclusion rests on them.
 //!
 //! Reads are linearizable. A write without a reply is unknown, and is never sent again.
 
@@ -12,14 +12,14 @@ mod connection;
 mod diagnose;
 mod document;
 mod error;
+mod inbox;
 mod keys;
 mod marks;
 mod messages;
 mod routes;
-mod session;
 mod transaction;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,11 +31,11 @@ use self::cluster::{Cluster, OPERATIONS_MAX};
 pub(super) use self::diagnose::diagnose;
 use self::document::Stored;
 use self::error::not_etcd;
+use self::inbox::Inbox;
 use self::keys::Keys;
 use self::marks::Marks;
 use self::messages::{Range, Transaction, range, text};
 use self::routes::{Route, Routes};
-use self::session::Sessions;
 use self::transaction::Outcome;
 use crate::clock::Clock;
 use crate::store::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
@@ -47,6 +47,7 @@ use crate::store::optimistic::documents::{self, Document, Documents, Replaced, V
 use crate::store::options::OpenOptions;
 use crate::store::records::ListPart;
 use crate::store::rule_store::RuleStore;
+use crate::store::sessions::Sessions;
 use crate::{Result, random};
 
 /// The number of names in a part of a list.
@@ -92,7 +93,7 @@ pub struct Etcd {
     keys: Keys,
     marks: Arc<Marks>,
     routes: Routes,
-    sessions: Sessions,
+    sessions: Sessions<Inbox>,
 }
 
 impl Etcd {
@@ -105,14 +106,14 @@ impl Etcd {
         cluster.ask(&Range::keys(&keys.0, &keys.0, 1)).await?;
         let marks = Arc::<Marks>::default();
         let process = ClientId::from_random(random::bytes("the id of a process")?);
-        let sessions = Sessions::new(
+        let inbox = Inbox::new(
             Arc::clone(&cluster),
             Arc::clone(hub),
             keys.clone(),
             Arc::clone(&marks),
             process,
         );
-        sessions.start().await;
+        let sessions = Sessions::start(inbox, Arc::clone(hub), BTreeSet::new()).await;
         Ok(Self {
             cluster,
             keys,

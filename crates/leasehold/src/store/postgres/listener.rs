@@ -4,12 +4,12 @@
 //! that gives each transaction another session would keep both back; so a message to itself is sent first.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::Notification;
 
@@ -19,153 +19,40 @@ use super::error::{describe, no_notifications};
 use super::queue::Pool;
 use crate::store::api::{Event, EventScope};
 use crate::store::hub::Hub;
-use crate::store::lock::lock;
 use crate::store::message;
+use crate::store::sessions::{Clients, Notifier, PROBE};
 use crate::{Result, random};
 
 /// The seed of the locks of clients that listen.
 const LISTENS: i64 = 3;
 
-/// How long the message to itself may take.
-const PROBE: Duration = Duration::from_secs(2);
-
 /// How often the connection is checked, and observers read again, so that registrations are renewed.
 const REFRESH: Duration = Duration::from_secs(20);
 
-/// The pauses between attempts to connect.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
-
-/// The clients of this process that listen.
+/// The notifications to the clients of this process.
 #[derive(Debug)]
 pub(super) struct Listener {
-    shared: Arc<Shared>,
-    task: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    pool: Arc<Pool>,
-    hub: Arc<Hub>,
-    watcher: ClientId,
-    /// The clients that are to be notified.
-    wanted: watch::Sender<BTreeSet<ClientId>>,
-    /// Those that are, or `None` if there is no connection.
-    listening: watch::Sender<Option<BTreeSet<ClientId>>>,
-}
-
-impl Listener {
-    pub(super) fn new(pool: Arc<Pool>, hub: Arc<Hub>, watcher: ClientId) -> Self {
-        let shared = Shared {
-            pool,
-            hub,
-            watcher,
-            wanted: watch::Sender::new(BTreeSet::from([watcher])),
-            listening: watch::Sender::new(None),
-        };
-        Self {
-            shared: Arc::new(shared),
-            task: Mutex::default(),
-        }
-    }
-
-    /// Connects for the first time. An error is not final.
-    pub(super) async fn start(&self) {
-        let session = self.shared.open().await;
-        if let Err(error) = &session {
-            tracing::warn!(%error, store = %self.shared.pool.address, "waiters poll, because they cannot be notified");
-        }
-        let shared = Arc::clone(&self.shared);
-        *lock(&self.task) = Some(tokio::spawn(shared.run(session.ok())));
-    }
-
-    /// Begins anew if the runtime of its task has ended.
-    fn restart(&self) {
-        let mut task = lock(&self.task);
-        if task.as_ref().is_some_and(JoinHandle::is_finished) {
-            *task = Some(tokio::spawn(Arc::clone(&self.shared).run(None)));
-        }
-    }
-
-    pub(super) fn add(&self, client: ClientId) {
-        self.shared.wanted.send_modify(|wanted| {
-            wanted.insert(client);
-        });
-    }
-
-    pub(super) fn remove(&self, client: ClientId) {
-        self.shared.wanted.send_modify(|wanted| {
-            wanted.remove(&client);
-        });
-    }
-
-    /// Whether there is a connection.
-    pub(super) fn is_connected(&self) -> bool {
-        self.shared.listening.borrow().is_some()
-    }
-
-    /// Waits until all clients are registered. `false`: there is no connection.
-    pub(super) async fn is_ready(&self) -> bool {
-        self.restart();
-        let is_ready = |listening: &Option<BTreeSet<ClientId>>| match listening {
-            Some(listening) => listening.is_superset(&self.shared.wanted.borrow()),
-            None => true,
-        };
-        let mut listening = self.shared.listening.subscribe();
-        let found = timeout(PROBE, listening.wait_for(is_ready)).await;
-        found.is_ok_and(|found| found.is_ok_and(|found| found.is_some()))
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Some(task) = lock(&self.task).take() {
-            task.abort();
-        }
-    }
+    pub(super) pool: Arc<Pool>,
+    pub(super) hub: Arc<Hub>,
+    pub(super) watcher: ClientId,
 }
 
 /// An open connection, and what arrives on it.
-struct Session {
+pub(super) struct Session {
     connection: Connection,
     notifications: mpsc::UnboundedReceiver<Notification>,
     registered: BTreeSet<ClientId>,
 }
 
-/// Shows that there is no connection, however its task ends.
-struct Guard<'a>(&'a Shared);
+impl Notifier for Listener {
+    type Session = Session;
 
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        self.0.listening.send_replace(None);
-    }
-}
-
-impl Shared {
-    /// Listens until this is aborted.
-    async fn run(self: Arc<Self>, mut session: Option<Session>) {
-        let _guard = Guard(&self);
-        let mut pause = PAUSES.0;
-        loop {
-            if let Some(open) = session.take() {
-                pause = PAUSES.0;
-                self.listen(open).await;
-                self.listening.send_replace(None);
-                self.hub.interrupted();
-            }
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
-            pause = (pause * 2).min(PAUSES.1);
-            match self.open().await {
-                Ok(open) => {
-                    session = Some(open);
-                    self.hub.interrupted();
-                }
-                Err(error) => tracing::debug!(%error, "no notifications"),
-            }
-        }
+    fn store(&self) -> impl fmt::Display {
+        &self.pool.address
     }
 
     /// Connects, and checks that notifications arrive.
-    async fn open(&self) -> Result<Session> {
+    async fn begin(&self, clients: &Clients) -> Result<Session> {
         let (sender, notifications) = mpsc::unbounded_channel();
         let address = &self.pool.address;
         let connection = Connection::open(address, &address.listen, Some(sender)).await?;
@@ -175,18 +62,13 @@ impl Shared {
             registered: BTreeSet::new(),
         };
         session.probe(&self.pool).await?;
-        let clients = self.wanted.borrow().clone();
-        session.update(&clients).await?;
-        self.listening
-            .send_replace(Some(session.registered.clone()));
+        session.update(clients.wanted()).await?;
+        clients.set_registered(session.registered.clone());
         Ok(session)
     }
 
-    /// Passes notifications on until the connection ends.
-    async fn listen(&self, mut session: Session) {
-        let mut wanted = self.wanted.subscribe();
-        // It may have changed since it was connected.
-        wanted.mark_changed();
+    async fn serve(&self, mut session: Session, clients: &Clients) {
+        let mut wanted = clients.changes();
         let mut check = Instant::now() + REFRESH;
         loop {
             tokio::select! {
@@ -195,11 +77,11 @@ impl Shared {
                     None => return,
                 },
                 _ = wanted.changed() => {
-                    let clients = wanted.borrow_and_update().clone();
-                    match timeout(PROBE, session.update(&clients)).await {
-                        Ok(Ok(())) => self.listening.send_replace(Some(session.registered.clone())),
+                    let changed = wanted.borrow_and_update().clone();
+                    match timeout(PROBE, session.update(changed)).await {
+                        Ok(Ok(())) => clients.set_registered(session.registered.clone()),
                         _ => return,
-                    };
+                    }
                 }
                 () = tokio::time::sleep_until(check) => {
                     check = Instant::now() + REFRESH;
@@ -212,7 +94,9 @@ impl Shared {
             }
         }
     }
+}
 
+impl Listener {
     fn notify(&self, notification: &Notification) {
         let client = notification.channel().strip_prefix("leasehold_");
         let Some(client) = client.and_then(|client| client.parse().ok()) else {
@@ -260,7 +144,7 @@ impl Session {
     }
 
     /// Registers these clients, and no others.
-    async fn update(&mut self, clients: &BTreeSet<ClientId>) -> Result<()> {
+    async fn update(&mut self, clients: BTreeSet<ClientId>) -> Result<()> {
         let statement = |new: bool, client: &ClientId| {
             let (channel, lock) = (
                 channel(*client),
@@ -282,7 +166,7 @@ impl Session {
             .map(|client| statement(true, client));
         let removed = self
             .registered
-            .difference(clients)
+            .difference(&clients)
             .map(|client| statement(false, client));
         // The lock shows that the client listens, so it comes in a transaction of its own.
         for statement in added.chain(removed).flatten().collect::<Vec<_>>() {
@@ -292,7 +176,7 @@ impl Session {
                 .await
                 .map_err(describe)?;
         }
-        self.registered.clone_from(clients);
+        self.registered = clients;
         Ok(())
     }
 }

@@ -29,6 +29,7 @@ mod records;
 mod rights;
 mod tls;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -55,6 +56,7 @@ use crate::store::hub::Hub;
 use crate::store::options::OpenOptions;
 use crate::store::query::RunningQuery;
 use crate::store::rule_store::RuleStore;
+use crate::store::sessions::Sessions;
 use crate::store::work::Work;
 use crate::{Result, random};
 
@@ -86,7 +88,7 @@ impl PostgresStore {
 #[derive(Debug)]
 pub struct Postgres {
     pool: Arc<Pool>,
-    listener: Listener,
+    sessions: Sessions<Listener>,
     watched: Watched,
     response_timeout: Duration,
     /// The client that is notified for the observers of this store.
@@ -105,11 +107,16 @@ impl Postgres {
         let connection = pool.connection().await?;
         connection.prepare().await?;
         pool.put_back(connection);
-        let listener = Listener::new(Arc::clone(&pool), Arc::clone(hub), watcher);
-        listener.start().await;
+        let listener = Listener {
+            pool: Arc::clone(&pool),
+            hub: Arc::clone(hub),
+            watcher,
+        };
+        let wanted = BTreeSet::from([watcher]);
+        let sessions = Sessions::start(listener, Arc::clone(hub), wanted).await;
         Ok(Self {
             pool,
-            listener,
+            sessions,
             watched: Watched::default(),
             response_timeout: options.response_timeout,
             watcher,
@@ -123,7 +130,7 @@ impl Postgres {
         let client = &connection.client;
         let read = async {
             if let Some(key) = query.watched()
-                && self.listener.is_connected()
+                && self.sessions.has_begun()
             {
                 self.watched
                     .register(client, self.pool.begin(), self.watcher, key)
@@ -149,7 +156,7 @@ impl Postgres {
 
 impl Backend for Postgres {
     fn capabilities(&self) -> Capabilities {
-        let wakeup = match self.listener.is_connected() {
+        let wakeup = match self.sessions.has_begun() {
             true => WakeupMode::Grants,
             false => WakeupMode::Nothing,
         };
@@ -158,7 +165,7 @@ impl Backend for Postgres {
 
     async fn transact(&self, work: Work) -> Result<Vec<Reply>> {
         self.process.check()?;
-        let can_wait = self.listener.is_ready().await;
+        let can_wait = self.sessions.until_registered().await;
         let (sender, receiver) = oneshot::channel();
         self.pool.add(work, Some(sender), can_wait);
         match timeout(self.response_timeout, receiver).await {
@@ -184,8 +191,8 @@ impl Backend for Postgres {
 
     fn listen(&self, change: ListenChange) {
         match change {
-            ListenChange::Began(client) => self.listener.add(client),
-            ListenChange::Ended(client) => self.listener.remove(client),
+            ListenChange::Began(client) => self.sessions.add(client),
+            ListenChange::Ended(client) => self.sessions.remove(client),
         }
     }
 }

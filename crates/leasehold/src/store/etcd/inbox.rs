@@ -1,4 +1,4 @@
-//! The session of this process, in which its clients are notified.
+//! The messages to the clients of this process.
 //!
 //! A session has a lease, and a watch of the messages to all clients of this process, which begins before the keys of the
 //! clients show that they listen. It ends as a whole: when the watch ends, when its own messages do not arrive, when the
@@ -6,12 +6,12 @@
 //! have missed messages.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::cluster::{Cluster, OPERATIONS_MAX};
@@ -28,6 +28,7 @@ use crate::clock::{BootClock, Clock as _};
 use crate::store::hub::Hub;
 use crate::store::lock::lock;
 use crate::store::message;
+use crate::store::sessions::{Clients, Notifier, PROBE};
 
 /// How long a lease lasts without a renewal, and how often it is renewed.
 const TTL: Duration = Duration::from_secs(10);
@@ -36,164 +37,36 @@ const RENEWAL: Duration = Duration::from_millis(3_300);
 /// How many renewals lie between two messages to itself.
 const PROBES: u32 = 6;
 
-/// How long a message to itself, and the registration of a client may take.
-const PROBE: Duration = Duration::from_secs(2);
-
-/// The times between attempts to begin a session.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
-
-/// The sessions of this process, one at a time.
+/// The messages of one session after the other.
 #[derive(Debug)]
-pub(super) struct Sessions {
-    shared: Arc<Shared>,
-    task: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Debug)]
-struct Shared {
+pub(super) struct Inbox {
     cluster: Arc<Cluster>,
     hub: Arc<Hub>,
     keys: Keys,
     marks: Arc<Marks>,
     /// The id of this process in keys.
     process: String,
-    /// The clients that are to be notified.
-    wanted: watch::Sender<BTreeSet<ClientId>>,
-    /// Those that are, or `None` if there is no session.
-    registered: watch::Sender<Option<BTreeSet<ClientId>>>,
     /// The lease of the session.
     lease: Mutex<Option<i64>>,
     /// A message to itself has arrived.
     arrived: Notify,
 }
 
-impl Sessions {
-    pub(super) fn new(
-        cluster: Arc<Cluster>,
-        hub: Arc<Hub>,
-        keys: Keys,
-        marks: Arc<Marks>,
-        process: ClientId,
-    ) -> Self {
-        let shared = Shared {
-            cluster,
-            hub,
-            keys,
-            marks,
-            process: process.to_string(),
-            wanted: watch::Sender::default(),
-            registered: watch::Sender::new(None),
-            lease: Mutex::default(),
-            arrived: Notify::new(),
-        };
-        Self {
-            shared: Arc::new(shared),
-            task: Mutex::default(),
-        }
-    }
-
-    /// Begins the first session. An error is not final.
-    pub(super) async fn start(&self) {
-        let session = self.shared.begin().await;
-        if let Err(error) = &session {
-            tracing::warn!(%error, store = %self.shared.cluster.address, "waiters poll, because they cannot be notified");
-        }
-        let shared = Arc::clone(&self.shared);
-        *lock(&self.task) = Some(tokio::spawn(shared.run(session.ok())));
-    }
-
-    /// Begins anew if the runtime of its task has ended.
-    fn restart(&self) {
-        let mut task = lock(&self.task);
-        if task.as_ref().is_some_and(JoinHandle::is_finished) {
-            *task = Some(tokio::spawn(Arc::clone(&self.shared).run(None)));
-        }
-    }
-
-    pub(super) fn add(&self, client: ClientId) {
-        self.shared.wanted.send_modify(|wanted| {
-            wanted.insert(client);
-        });
-    }
-
-    pub(super) fn remove(&self, client: ClientId) {
-        self.shared.wanted.send_modify(|wanted| {
-            wanted.remove(&client);
-        });
-    }
-
-    /// Whether there is a session.
-    pub(super) fn has_begun(&self) -> bool {
-        self.shared.registered.borrow().is_some()
-    }
-
-    /// Waits until all clients are registered, if there is a session.
-    pub(super) async fn until_registered(&self) {
-        self.restart();
-        let is_registered = |registered: &Option<BTreeSet<ClientId>>| match registered {
-            Some(registered) => registered.is_superset(&self.shared.wanted.borrow()),
-            None => true,
-        };
-        let mut registered = self.shared.registered.subscribe();
-        let _ = timeout(PROBE, registered.wait_for(is_registered)).await;
-    }
-}
-
-impl Drop for Sessions {
-    /// Ends the session, so that nobody waits for a reaction of its clients.
-    fn drop(&mut self) {
-        if let Some(task) = lock(&self.task).take() {
-            task.abort();
-        }
-        let lease = lock(&self.shared.lease).take();
-        if let (Some(lease), Ok(runtime)) = (lease, tokio::runtime::Handle::try_current()) {
-            let cluster = Arc::clone(&self.shared.cluster);
-            runtime.spawn(async move { cluster.revoke(lease).await });
-        }
-    }
-}
-
 /// A session that has begun.
-struct Session {
+pub(super) struct Session {
     lease: i64,
     messages: Stream<EventsReply>,
     registered: BTreeSet<ClientId>,
 }
 
-/// Shows that there is no session, however its task ends.
-struct Guard<'a>(&'a Shared);
+impl Notifier for Inbox {
+    type Session = Session;
 
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        self.0.registered.send_replace(None);
-    }
-}
-
-impl Shared {
-    /// Has sessions until this is aborted.
-    async fn run(self: Arc<Self>, mut session: Option<Session>) {
-        let _guard = Guard(&self);
-        let mut wait = BACKOFF.0;
-        loop {
-            if let Some(begun) = session.take() {
-                wait = BACKOFF.0;
-                self.serve(begun).await;
-                self.registered.send_replace(None);
-                self.hub.interrupted();
-            }
-            tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
-            wait = (wait * 2).min(BACKOFF.1);
-            match self.begin().await {
-                Ok(begun) => {
-                    session = Some(begun);
-                    self.hub.interrupted();
-                }
-                Err(error) => tracing::debug!(%error, "no notifications"),
-            }
-        }
+    fn store(&self) -> impl fmt::Display {
+        &self.cluster.address
     }
 
-    async fn begin(&self) -> Result<Session> {
+    async fn begin(&self, clients: &Clients) -> Result<Session> {
         let inbox = self.keys.inbox(&self.process);
         let lease = self.cluster.grant(TTL).await?;
         *lock(&self.lease) = Some(lease);
@@ -213,14 +86,13 @@ impl Shared {
             messages,
             registered: BTreeSet::new(),
         };
-        let clients = self.wanted.borrow().clone();
-        self.register(session.lease, &mut session.registered, clients)
+        self.register(session.lease, &mut session.registered, clients.wanted())
             .await?;
+        clients.set_registered(session.registered.clone());
         Ok(session)
     }
 
-    /// Passes messages on until the session ends.
-    async fn serve(&self, session: Session) {
+    async fn serve(&self, session: Session, clients: &Clients) {
         let Session {
             lease,
             mut messages,
@@ -229,11 +101,40 @@ impl Shared {
         let mut member = self.cluster.current.subscribe();
         let reason = tokio::select! {
             received = self.receive(&mut messages) => received,
-            kept = self.keep(lease, registered) => kept,
+            kept = self.keep(lease, registered, clients) => kept,
             _ = member.changed() => Ok(()),
         };
         if let Err(error) = reason {
             tracing::debug!(%error, "the session has ended");
+        }
+    }
+
+    /// Ends the session, so that nobody waits for a reaction of its clients.
+    fn end(&self) {
+        let lease = lock(&self.lease).take();
+        if let (Some(lease), Ok(runtime)) = (lease, tokio::runtime::Handle::try_current()) {
+            let cluster = Arc::clone(&self.cluster);
+            runtime.spawn(async move { cluster.revoke(lease).await });
+        }
+    }
+}
+
+impl Inbox {
+    pub(super) fn new(
+        cluster: Arc<Cluster>,
+        hub: Arc<Hub>,
+        keys: Keys,
+        marks: Arc<Marks>,
+        process: ClientId,
+    ) -> Self {
+        Self {
+            cluster,
+            hub,
+            keys,
+            marks,
+            process: process.to_string(),
+            lease: Mutex::default(),
+            arrived: Notify::new(),
         }
     }
 
@@ -270,18 +171,22 @@ impl Shared {
     }
 
     /// Keeps the lease alive, registers clients, and checks that messages arrive.
-    async fn keep(&self, lease: i64, mut registered: BTreeSet<ClientId>) -> Result<()> {
-        let mut wanted = self.wanted.subscribe();
-        // It may have changed since the session began.
-        wanted.mark_changed();
+    async fn keep(
+        &self,
+        lease: i64,
+        mut registered: BTreeSet<ClientId>,
+        clients: &Clients,
+    ) -> Result<()> {
+        let mut wanted = clients.changes();
         let (mut renewed, mut renewals) = (BootClock.now(), 0_u32);
         let mut next = renewed.after(RENEWAL);
         let clock = BootClock;
         loop {
             tokio::select! {
                 _ = wanted.changed() => {
-                    let clients = wanted.borrow_and_update().clone();
-                    self.register(lease, &mut registered, clients).await?;
+                    let changed = wanted.borrow_and_update().clone();
+                    self.register(lease, &mut registered, changed).await?;
+                    clients.set_registered(registered.clone());
                 }
                 () = clock.sleep_until(next) => {
                     let sent = BootClock.now();
@@ -344,8 +249,7 @@ impl Shared {
                 return Err(no_reply());
             }
         }
-        registered.clone_from(&clients);
-        self.registered.send_replace(Some(clients));
+        *registered = clients;
         Ok(())
     }
 }

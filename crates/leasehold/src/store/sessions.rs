@@ -1,0 +1,184 @@
+//! The session in which the clients of this process are notified of what others do. One that ends is followed by another.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::ClientId;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::hub::Hub;
+use super::lock::lock;
+use crate::Result;
+
+/// How long the registration of a client may take, or a message to itself.
+pub(super) const PROBE: Duration = Duration::from_secs(2);
+
+/// The times between attempts to begin a session.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// How a store notifies the clients of a process.
+pub(super) trait Notifier: fmt::Debug + Send + Sync + 'static {
+    type Session: Send;
+
+    /// The store, for the log.
+    fn store(&self) -> impl fmt::Display;
+
+    /// Begins a session, in which the wanted clients are registered.
+    fn begin(&self, clients: &Clients) -> impl Future<Output = Result<Self::Session>> + Send;
+
+    /// Passes messages on, and registers clients, until the session ends.
+    fn serve(&self, session: Self::Session, clients: &Clients) -> impl Future<Output = ()> + Send;
+
+    /// There will be no other session.
+    fn end(&self) {}
+}
+
+/// The clients of this process.
+#[derive(Debug)]
+pub(super) struct Clients {
+    /// Those that are to be notified.
+    wanted: watch::Sender<BTreeSet<ClientId>>,
+    /// Those that are, or `None` if there is no session.
+    registered: watch::Sender<Option<BTreeSet<ClientId>>>,
+}
+
+impl Clients {
+    pub(super) fn wanted(&self) -> BTreeSet<ClientId> {
+        self.wanted.borrow().clone()
+    }
+
+    /// Those that are wanted, and each change of them. The first one may have come before.
+    pub(super) fn changes(&self) -> watch::Receiver<BTreeSet<ClientId>> {
+        let mut wanted = self.wanted.subscribe();
+        wanted.mark_changed();
+        wanted
+    }
+
+    /// Shows that these are registered.
+    pub(super) fn set_registered(&self, clients: BTreeSet<ClientId>) {
+        self.registered.send_replace(Some(clients));
+    }
+}
+
+/// The sessions of this process, one at a time.
+#[derive(Debug)]
+pub(super) struct Sessions<N: Notifier> {
+    shared: Arc<Shared<N>>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared<N> {
+    notifier: N,
+    clients: Clients,
+    hub: Arc<Hub>,
+}
+
+impl<N: Notifier> Sessions<N> {
+    /// Begins the first session. An error is not final.
+    pub(super) async fn start(notifier: N, hub: Arc<Hub>, wanted: BTreeSet<ClientId>) -> Self {
+        let shared = Arc::new(Shared {
+            notifier,
+            clients: Clients {
+                wanted: watch::Sender::new(wanted),
+                registered: watch::Sender::new(None),
+            },
+            hub,
+        });
+        let sessions = Self {
+            shared: Arc::clone(&shared),
+            task: Mutex::default(),
+        };
+        let session = shared.notifier.begin(&shared.clients).await;
+        if let Err(error) = &session {
+            tracing::warn!(%error, store = %shared.notifier.store(), "waiters poll, because they cannot be notified");
+        }
+        *lock(&sessions.task) = Some(tokio::spawn(shared.run(session.ok())));
+        sessions
+    }
+
+    /// Begins anew if the runtime of its task has ended.
+    fn restart(&self) {
+        let mut task = lock(&self.task);
+        if task.as_ref().is_some_and(JoinHandle::is_finished) {
+            *task = Some(tokio::spawn(Arc::clone(&self.shared).run(None)));
+        }
+    }
+
+    pub(super) fn add(&self, client: ClientId) {
+        self.shared.clients.wanted.send_modify(|wanted| {
+            wanted.insert(client);
+        });
+    }
+
+    pub(super) fn remove(&self, client: ClientId) {
+        self.shared.clients.wanted.send_modify(|wanted| {
+            wanted.remove(&client);
+        });
+    }
+
+    /// Whether there is a session.
+    pub(super) fn has_begun(&self) -> bool {
+        self.shared.clients.registered.borrow().is_some()
+    }
+
+    /// Waits until all clients are registered, if there is a session. Returns whether they are.
+    pub(super) async fn until_registered(&self) -> bool {
+        self.restart();
+        let Clients { wanted, registered } = &self.shared.clients;
+        let is_registered = |registered: &Option<BTreeSet<ClientId>>| match registered {
+            Some(registered) => registered.is_superset(&wanted.borrow()),
+            None => true,
+        };
+        let mut registered = registered.subscribe();
+        let found = timeout(PROBE, registered.wait_for(is_registered)).await;
+        found.is_ok_and(|found| found.is_ok_and(|found| found.is_some()))
+    }
+}
+
+impl<N: Notifier> Drop for Sessions<N> {
+    fn drop(&mut self) {
+        if let Some(task) = lock(&self.task).take() {
+            task.abort();
+        }
+        self.shared.notifier.end();
+    }
+}
+
+/// Shows that there is no session, however its task ends.
+struct Guard<'a>(&'a Clients);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.registered.send_replace(None);
+    }
+}
+
+impl<N: Notifier> Shared<N> {
+    /// Has sessions until this is aborted.
+    async fn run(self: Arc<Self>, mut session: Option<N::Session>) {
+        let _guard = Guard(&self.clients);
+        let mut wait = BACKOFF.0;
+        loop {
+            if let Some(begun) = session.take() {
+                wait = BACKOFF.0;
+                self.notifier.serve(begun, &self.clients).await;
+                self.clients.registered.send_replace(None);
+                self.hub.interrupted();
+            }
+            tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
+            wait = (wait * 2).min(BACKOFF.1);
+            match self.notifier.begin(&self.clients).await {
+                Ok(begun) => {
+                    session = Some(begun);
+                    self.hub.interrupted();
+                }
+                Err(error) => tracing::debug!(%error, "no notifications"),
+            }
+        }
+    }
+}
