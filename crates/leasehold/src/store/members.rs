@@ -1,4 +1,4 @@
-//! Where a cluster of equal members is, as its URL says.
+//! A cluster of equal members, and where it is, as its URL says.
 //!
 //! ```text
 //! SCHEME://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/PREFIX]
@@ -11,9 +11,49 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 use tokio_rustls::TlsConnector;
 
+use super::hub::Hub;
+use super::optimistic::Optimistic;
+use super::optimistic::documents::Documents;
 use super::options::OpenOptions;
+use super::rule_store::RuleStore;
 use super::tls;
+use crate::clock::Clock;
 use crate::{Error, ErrorKind, Result, Secret};
+
+/// The documents in a cluster.
+pub trait Clustered: Documents + Sized {
+    /// Connects to the cluster at a URL. The hub has the clients of this process.
+    fn open(
+        url: &str,
+        options: &OpenOptions,
+        hub: &Arc<Hub>,
+    ) -> impl Future<Output = Result<Self>> + Send;
+}
+
+impl<D: Clustered> RuleStore<Optimistic<D>> {
+    /// Connects to a cluster.
+    #[doc(hidden)]
+    pub async fn open_url(url: &str, options: &OpenOptions) -> Result<Self> {
+        let hub = Arc::default();
+        let documents = D::open(url, options, &hub).await;
+        let documents = documents.map_err(|error| error.at_store(redacted(url)))?;
+        let optimistic = Optimistic::new(documents, &hub, options)?;
+        Ok(Self::with_hub(optimistic, hub))
+    }
+
+    /// The same with a clock, for tests.
+    #[doc(hidden)]
+    pub async fn open_with_clock(
+        url: &str,
+        options: &OpenOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let hub = Arc::default();
+        let documents = D::open(url, options, &hub).await?;
+        let optimistic = Optimistic::with_clock(documents, &hub, options, clock)?;
+        Ok(Self::with_hub(optimistic, hub))
+    }
+}
 
 /// A service that has such URLs.
 #[derive(Clone, Copy, Debug)]

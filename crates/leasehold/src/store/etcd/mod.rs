@@ -37,11 +37,10 @@ use self::marks::Marks;
 use self::messages::{Range, Transaction, range, text};
 use self::routes::{Route, Routes};
 use self::transaction::Outcome;
-use crate::clock::Clock;
 use crate::store::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
 use crate::store::backend::ListenChange;
 use crate::store::hub::Hub;
-use crate::store::members::{self, Address, Service};
+use crate::store::members::{Address, Clustered, Service};
 use crate::store::optimistic::Optimistic;
 use crate::store::optimistic::documents::{self, Document, Documents, Replaced, Version, Write};
 use crate::store::options::OpenOptions;
@@ -61,31 +60,6 @@ const SERVICE: Service = Service {
 /// Lock records in etcd.
 pub type EtcdStore = RuleStore<Optimistic<Etcd>>;
 
-impl EtcdStore {
-    /// Connects to a cluster.
-    #[doc(hidden)]
-    pub async fn open_url(url: &str, options: &OpenOptions) -> Result<Self> {
-        let hub = Arc::default();
-        let etcd = Etcd::open(url, options, &hub).await;
-        let etcd = etcd.map_err(|error| error.at_store(members::redacted(url)))?;
-        let optimistic = Optimistic::new(etcd, &hub, options)?;
-        Ok(Self::with_hub(optimistic, hub))
-    }
-
-    /// The same with a clock, for tests.
-    #[doc(hidden)]
-    pub async fn open_with_clock(
-        url: &str,
-        options: &OpenOptions,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        let hub = Arc::default();
-        let etcd = Etcd::open(url, options, &hub).await?;
-        let optimistic = Optimistic::with_clock(etcd, &hub, options, clock)?;
-        Ok(Self::with_hub(optimistic, hub))
-    }
-}
-
 /// Documents in a cluster.
 #[derive(Debug)]
 pub struct Etcd {
@@ -96,7 +70,7 @@ pub struct Etcd {
     sessions: Sessions<Inbox>,
 }
 
-impl Etcd {
+impl Clustered for Etcd {
     async fn open(url: &str, options: &OpenOptions, hub: &Arc<Hub>) -> Result<Self> {
         let address = Address::parse(SERVICE, url, options)?;
         let keys = Keys(address.prefix.clone());
@@ -122,7 +96,9 @@ impl Etcd {
             sessions,
         })
     }
+}
 
+impl Etcd {
     /// Documents that were read a moment ago, with their ages.
     async fn dated(&self, stored: Vec<Stored>) -> Vec<Document> {
         let marks: Vec<_> = stored.iter().map(|stored| stored.mark.clone()).collect();

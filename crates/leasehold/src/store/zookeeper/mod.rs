@@ -31,14 +31,13 @@ use self::session::{Failed, Session, Settings};
 use super::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
 use super::backend::ListenChange;
 use super::hub::Hub;
-use super::members::{self, Address, Service};
+use super::members::{Address, Clustered, Service};
 use super::optimistic::Optimistic;
 use super::optimistic::documents::{Document, Documents, Replaced, Version, Write};
 use super::options::OpenOptions;
 use super::records::ListPart;
 use super::rule_store::RuleStore;
 use crate::Result;
-use crate::clock::Clock;
 
 const SERVICE: Service = Service {
     scheme: "zookeeper",
@@ -54,31 +53,6 @@ const ABSENT: &str = "-";
 /// Lock records in ZooKeeper.
 pub type ZookeeperStore = RuleStore<Optimistic<Zookeeper>>;
 
-impl ZookeeperStore {
-    /// Connects to an ensemble.
-    #[doc(hidden)]
-    pub async fn open_url(url: &str, options: &OpenOptions) -> Result<Self> {
-        let hub = Arc::default();
-        let opened = Zookeeper::open(url, options, &hub).await;
-        let zookeeper = opened.map_err(|error| error.at_store(members::redacted(url)))?;
-        let optimistic = Optimistic::new(zookeeper, &hub, options)?;
-        Ok(Self::with_hub(optimistic, hub))
-    }
-
-    /// The same with a clock, for tests.
-    #[doc(hidden)]
-    pub async fn open_with_clock(
-        url: &str,
-        options: &OpenOptions,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        let hub = Arc::default();
-        let zookeeper = Zookeeper::open(url, options, &hub).await?;
-        let optimistic = Optimistic::with_clock(zookeeper, &hub, options, clock)?;
-        Ok(Self::with_hub(optimistic, hub))
-    }
-}
-
 /// Documents in an ensemble.
 #[derive(Debug)]
 pub struct Zookeeper {
@@ -88,7 +62,7 @@ pub struct Zookeeper {
     inboxes: Arc<Inboxes>,
 }
 
-impl Zookeeper {
+impl Clustered for Zookeeper {
     async fn open(url: &str, options: &OpenOptions, hub: &Arc<Hub>) -> Result<Self> {
         let address = Arc::new(Address::parse(SERVICE, url, options)?);
         let access = match address.credentials()? {
@@ -124,7 +98,9 @@ impl Zookeeper {
         tokio::spawn(Inboxes::run(Arc::downgrade(&inboxes), received));
         Ok(zookeeper)
     }
+}
 
+impl Zookeeper {
     fn session(&self) -> &Session {
         &self.inboxes.session
     }
