@@ -138,10 +138,8 @@ fn quota(facts: &MemberFacts) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Severity::{self, Danger, Note, Ok, Unknown, Warning};
-    use crate::doctor::finding::worst;
-
-    type Change = fn(&mut EtcdFacts);
+    use crate::doctor::Severity::{Danger, Note, Ok, Unknown, Warning};
+    use crate::doctor::finding::{ChangeOf, assert_severities};
 
     fn healthy() -> EtcdFacts {
         let member = |host: &str| MemberFacts {
@@ -163,8 +161,7 @@ mod tests {
         }
     }
 
-    /// A change of healthy facts, the severity that follows from it, and the check.
-    const CHANGES: [(Severity, &str, Change); 14] = [
+    const CHANGES: [ChangeOf<EtcdFacts>; 14] = [
         (Ok, "", |_| {}),
         (Warning, "members", |it| it.voters = Some(1)),
         (Note, "members", |it| it.voters = Some(4)),
@@ -201,16 +198,6 @@ mod tests {
 
     #[test]
     fn each_fact_of_a_cluster_has_its_severity() {
-        for (number, (severity, name, change)) in CHANGES.into_iter().enumerate() {
-            let mut facts = healthy();
-            change(&mut facts);
-            let mut findings = check(&facts);
-            findings.retain(|finding| finding.severity > Ok);
-            assert_eq!(worst(&findings), severity, "{number}: {findings:#?}");
-            for finding in &findings {
-                assert_eq!(finding.check, name, "{number}");
-                assert!(finding.consequence.is_some() && finding.fix.is_some());
-            }
-        }
+        assert_severities(healthy, check, &CHANGES);
     }
 }

@@ -118,3 +118,27 @@ pub(super) fn worst(findings: &[Finding]) -> Severity {
     let all = findings.iter().map(|finding| finding.severity);
     all.max().unwrap_or(Severity::Ok)
 }
+
+/// A change of healthy facts, the severity that follows from it, and the check.
+#[cfg(test)]
+pub(super) type ChangeOf<F> = (Severity, &'static str, fn(&mut F));
+
+/// Each change of healthy facts has a severity, and findings of one check that say what follows and what to do.
+#[cfg(test)]
+pub(super) fn assert_severities<F>(
+    healthy: impl Fn() -> F,
+    check: impl Fn(&F) -> Vec<Finding>,
+    changes: &[ChangeOf<F>],
+) {
+    for (number, (severity, name, change)) in changes.iter().enumerate() {
+        let mut facts = healthy();
+        change(&mut facts);
+        let mut findings = check(&facts);
+        findings.retain(|finding| finding.severity > Severity::Ok);
+        assert_eq!(worst(&findings), *severity, "{number}: {findings:#?}");
+        for finding in &findings {
+            assert_eq!(finding.check, *name, "{number}");
+            assert!(finding.consequence.is_some() && finding.fix.is_some());
+        }
+    }
+}

@@ -7,7 +7,7 @@ use axum::http::header::ETAG;
 use axum::http::{HeaderMap, StatusCode};
 use leasehold::__private::store::{self, OpenOptions};
 use leasehold::doctor::Severity;
-use leasehold::{Client, Error, ErrorKind};
+use leasehold::{Client, ErrorKind};
 use leasehold_core::Outcome;
 use leasehold_testkit::{Proxy, S3Server, Way, eventually_async};
 use tokio::net::TcpListener;
@@ -20,12 +20,6 @@ const RACES: usize = 100;
 
 /// The secret in the environment of the tests.
 const SECRET: &str = "testkit-secret";
-
-/// The error of an address.
-async fn refused(url: &str) -> Error {
-    let opened = store::open_with(url, &OpenOptions::default()).await;
-    opened.map(|store| store.to_string()).unwrap_err()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_clients_that_race_one_wins() {

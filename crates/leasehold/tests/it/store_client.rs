@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::__private::store::{
     self, Event, EventScope, Key, Keyspace, Listener, Listening, OpenOptions, Reply, Request, Store,
 };
-use leasehold::Error;
+use leasehold::{Error, ErrorKind};
 use leasehold_core::{
     Access, Acquire, Claim, ClientId, Grant, LeaseId, Loss, Name, Namespace, Notice, Op, Outcome,
     ScopeName, StoreTime, Token, TokenCount, Ttl, Whom,
@@ -175,6 +175,30 @@ pub(crate) async fn open_with(url: &str, options: OpenOptions) -> Arc<dyn Store>
     opened.unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The error of an address.
+pub(crate) async fn refused(url: &str) -> Error {
+    let opened = store::open_with(url, &OpenOptions::default()).await;
+    opened.map(|store| store.to_string()).unwrap_err()
+}
+
+/// An address has an error of this kind with this advice, which names the store.
+pub(crate) async fn assert_refused(url: &str, kind: ErrorKind, advice: &str, store: &str) {
+    let error = refused(url).await;
+    assert_eq!(error.kind(), kind, "{url}: {error}");
+    assert!(error.to_string().contains(advice), "{url}: {error}");
+    let named = error.store();
+    assert!(named.is_some_and(|it| it.starts_with(store)), "{error}");
+}
+
+/// Waits until a request gets a reply that it was applied.
+pub(crate) async fn until_works(store: &dyn Store, name: &str) {
+    eventually_async(SOON, async || {
+        let replies = store.apply(vec![acquire(name, 1), release(name, 1)]).await;
+        replies.iter().all(|reply| outcome(reply).is_some())
+    })
+    .await;
+}
+
 pub(crate) async fn send(store: &dyn Store, request: Request) -> Reply {
     let mut replies = store.apply(vec![request]).await;
     assert_eq!(replies.len(), 1);
@@ -208,6 +232,14 @@ pub(crate) async fn rejected(store: &dyn Store, request: Request) -> Error {
 pub(crate) async fn unknown(store: &dyn Store, request: Request) -> Error {
     match send(store, request.clone()).await {
         Reply::Unknown(error) => error,
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+/// The error of a request of which nobody may know whether it was applied.
+pub(crate) async fn rejected_or_unknown(store: &dyn Store, request: Request) -> Error {
+    match send(store, request.clone()).await {
+        Reply::Rejected(error) | Reply::Unknown(error) => error,
         other => panic!("{request:?}: {other:?}"),
     }
 }

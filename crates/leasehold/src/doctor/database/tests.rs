@@ -1,11 +1,9 @@
 //! Facts that `tests/it/doctor` cannot bring about with real servers, as a table.
 
 use super::*;
-use crate::doctor::Severity::{self, Danger, Note, Ok, Unknown, Warning};
-use crate::doctor::finding::worst;
+use crate::doctor::Severity::{Danger, Note, Ok, Unknown, Warning};
+use crate::doctor::finding::{ChangeOf, assert_severities, worst};
 use crate::store::diagnose::{ClockFacts, Fields, Standby, TableFacts};
-
-type Change = fn(&mut DatabaseFacts);
 
 fn fields(pairs: &[(&str, &str)]) -> Fields {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -62,8 +60,7 @@ fn standby(state: Option<&str>, is_synchronous: Option<bool>) -> Standby {
     }
 }
 
-/// A change of healthy facts, the severity that follows from it, and the check.
-const CHANGES: [(Severity, &str, Change); 20] = [
+const CHANGES: [ChangeOf<DatabaseFacts>; 20] = [
     (Ok, "", |_| {}),
     (Danger, "role", |it| {
         it.server.0.insert("in_recovery".into(), "t".into());
@@ -125,17 +122,7 @@ const CHANGES: [(Severity, &str, Change); 20] = [
 
 #[test]
 fn each_fact_of_a_database_has_its_severity() {
-    for (number, (severity, name, change)) in CHANGES.into_iter().enumerate() {
-        let mut facts = healthy();
-        change(&mut facts);
-        let mut findings = check(&facts);
-        findings.retain(|finding| finding.severity > Ok);
-        assert_eq!(worst(&findings), severity, "{number}: {findings:#?}");
-        for finding in &findings {
-            assert_eq!(finding.check, name, "{number}");
-            assert!(finding.consequence.is_some() && finding.fix.is_some());
-        }
-    }
+    assert_severities(healthy, check, &CHANGES);
 }
 
 #[test]

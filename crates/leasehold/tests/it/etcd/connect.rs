@@ -120,10 +120,7 @@ async fn what_is_wrong_is_one_clear_error() {
             "/none",
         ),
     ] {
-        let error = refused(&url).await;
-        assert_eq!(error.kind(), kind, "{url}: {error}");
-        assert!(error.to_string().contains(advice), "{url}: {error}");
-        assert!(error.store().is_some_and(|store| store.starts_with("etcd")));
+        assert_refused(&url, kind, advice, "etcd").await;
     }
 }
 

@@ -1,6 +1,5 @@
 //! Members that are killed or stopped, and a full database.
 
-use leasehold::__private::store::Reply;
 use leasehold_core::Outcome;
 
 use super::*;
@@ -67,12 +66,8 @@ async fn a_stopped_cluster_leaves_no_doubt_behind() {
     let store = open(&cluster.url()).await;
     let token = granted(&*store, acquire("a", 1)).await;
     cluster.pause(0);
-    match send(&*store, release("a", 1)).await {
-        Reply::Unknown(error) | Reply::Rejected(error) => {
-            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-        }
-        other => panic!("{other:?}"),
-    }
+    let error = rejected_or_unknown(&*store, release("a", 1)).await;
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     cluster.resume(0);
     let released = async || outcome(&send(&*store, release("a", 1)).await).is_some();
     eventually_async(SOON, released).await;
@@ -87,10 +82,7 @@ async fn locks_survive_a_restart_of_the_cluster() {
     let token = holder.acquire("a", 1).await;
     cluster.kill9(0);
     // It may be sent before the end of the connection is seen.
-    let error = match send(&*store, acquire("b", 1)).await {
-        Reply::Rejected(error) | Reply::Unknown(error) => error,
-        other => panic!("{other:?}"),
-    };
+    let error = rejected_or_unknown(&*store, acquire("b", 1)).await;
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert_eq!(
         (error.lock(), error.store()),
@@ -120,10 +112,7 @@ async fn a_full_database_says_how_to_make_room() {
     eventually_async(SOON, is_full).await;
     // A mark takes a lease, which a full database refuses in any case.
     let other = open(&cluster.url()).await;
-    let (Reply::Unknown(error) | Reply::Rejected(error)) = send(&*other, renew("a", 1)).await
-    else {
-        panic!("a full database takes a renewal");
-    };
+    let error = rejected_or_unknown(&*other, renew("a", 1)).await;
     assert_eq!(error.kind(), ErrorKind::Store, "{error}");
     assert!(error.to_string().contains("alarm disarm"), "{error}");
 }

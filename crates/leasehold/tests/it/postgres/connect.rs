@@ -125,15 +125,7 @@ async fn what_is_wrong_is_one_clear_error() {
             "remote_apply",
         ),
     ] {
-        let error = refused(&url).await;
-        assert_eq!(error.kind(), kind, "{url}: {error}");
-        assert!(error.to_string().contains(advice), "{url}: {error}");
-        assert!(
-            error
-                .store()
-                .is_some_and(|store| store.starts_with("postgres://")),
-            "{error}"
-        );
+        assert_refused(&url, kind, advice, "postgres://").await;
     }
     // Nothing was made by one that may not.
     let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'leasehold'";
