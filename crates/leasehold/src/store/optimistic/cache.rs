@@ -131,16 +131,17 @@ impl Cache {
         }
     }
 
-    /// A write that replaces this version is sent, or its reply has decided that none of this version will be applied.
-    pub(super) fn send(&mut self, key: &Key, replaced: Option<Version>) {
-        let Some(replaced) = replaced else {
-            self.unanswered.remove(key);
-            return;
-        };
+    /// A write is sent that replaces this version.
+    pub(super) fn sent(&mut self, key: Key, replaced: Version) {
         if self.unanswered.len() >= NAMES_MAX {
             self.unanswered.clear();
         }
-        self.unanswered.insert(key.clone(), replaced);
+        self.unanswered.insert(key, replaced);
+    }
+
+    /// The version has been replaced, so no other write of that version is applied.
+    pub(super) fn answered(&mut self, key: &Key) {
+        self.unanswered.remove(key);
     }
 
     /// The version that a write without a reply would replace.

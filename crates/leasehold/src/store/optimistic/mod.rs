@@ -8,7 +8,8 @@
 //! A document has the store's time of its last run of the rule. A client that has received it adds the time since then by its
 //! own clock; its own document it has received when it ran the rule. So no time passes faster for an observer than it has
 //! passed since the run of the writer, and a lease ends by an observer's time only after its holder, which counts from before
-//! its request, has given it up. Only the rates of clocks matter for that. A model in docs/model.md steps through it.
+//! its request, has given it up. Only the rates of clocks matter for that. A model in docs/model.md steps through it,
+//! in which every request of a waiter is written as well.
 //!
 //! While nobody holds or waits, the time follows the wall clock if that is ahead, because notes, latches and slots of jobs mean
 //! its time. A wrong wall clock ends no lease early.
@@ -238,8 +239,7 @@ impl<D: Documents> Records<D> {
             for mut part in std::mem::take(&mut open) {
                 match self.run(&mut part) {
                     Run::Written(write) => {
-                        let seen = Some(write.seen.clone());
-                        lock(&self.cache).send(&write.key, seen);
+                        lock(&self.cache).sent(write.key.clone(), write.seen.clone());
                         writes.push(write);
                         writing.push(part);
                     }
@@ -315,7 +315,7 @@ impl<D: Documents> Records<D> {
                 let written = part.written.take();
                 let written = written.map(|entry| Entry { version, ..entry });
                 let mut cache = lock(&self.cache);
-                cache.send(&key, None);
+                cache.answered(&key);
                 cache.put(key, written);
                 drop(cache);
                 part.finish(replies, rest);
@@ -327,7 +327,7 @@ impl<D: Documents> Records<D> {
                 part.is_fresh = entry.is_some();
                 part.needs_fresh = true;
                 let mut cache = lock(&self.cache);
-                cache.send(&key, None);
+                cache.answered(&key);
                 cache.put(key, entry);
                 Some(part)
             }
