@@ -5,13 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use leasehold_core::{ClientId, Notice};
 
-#[cfg(any(
-    feature = "sqlite",
-    feature = "postgres",
-    feature = "etcd",
-    feature = "object-store",
-    feature = "zookeeper"
-))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "__documents"))]
 use super::api::EventScope;
 use super::api::{Changed, Event, Key, Listener};
 use super::lock::lock;
@@ -35,13 +29,7 @@ impl Hub {
     }
 
     /// Subscribes all observers as one client, for a store whose other processes notify them so.
-    #[cfg(any(
-        feature = "sqlite",
-        feature = "postgres",
-        feature = "etcd",
-        feature = "object-store",
-        feature = "zookeeper"
-    ))]
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "__documents"))]
     pub(super) fn add_observers(&self, client: ClientId) {
         let observers = Arc::downgrade(&self.observers);
         self.add(client, observers);
@@ -131,7 +119,7 @@ impl Notices {
     }
 
     /// Notifies the clients that they may have missed these notices.
-    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    #[cfg(feature = "__documents")]
     pub(super) fn interrupt(&self) {
         for (listener, event) in &self.notices {
             if let Event::Notice(key, _) = event {

@@ -34,13 +34,7 @@ mod lock;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod members;
 mod memory;
-#[cfg(any(
-    feature = "sqlite",
-    feature = "postgres",
-    feature = "etcd",
-    feature = "object-store",
-    feature = "zookeeper"
-))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "__documents"))]
 #[cfg_attr(
     not(any(
         feature = "sqlite",
@@ -55,7 +49,7 @@ mod message;
 mod objects;
 mod observers;
 mod open;
-#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+#[cfg(feature = "__documents")]
 mod optimistic;
 mod options;
 #[cfg(feature = "postgres")]
@@ -67,25 +61,14 @@ pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
 mod request;
-#[cfg(any(
-    feature = "sqlite",
-    feature = "postgres",
-    feature = "etcd",
-    feature = "object-store",
-    feature = "zookeeper"
-))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "__documents"))]
 mod rows;
 mod rule_store;
 #[cfg(any(feature = "postgres", feature = "etcd"))]
 mod sessions;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(any(
-    feature = "postgres",
-    feature = "etcd",
-    feature = "object-store",
-    feature = "zookeeper"
-))]
+#[cfg(any(feature = "postgres", feature = "__documents"))]
 mod tls;
 mod url_suggestion;
 mod view;

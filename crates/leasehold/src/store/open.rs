@@ -79,10 +79,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
     not(any(
         feature = "sqlite",
         feature = "postgres",
-        feature = "etcd",
-        feature = "zookeeper",
-        feature = "object-store",
-        feature = "redis"
+        feature = "redis",
+        feature = "__documents"
     )),
     expect(unused_variables, reason = "the memory store has no options")
 )]

@@ -38,7 +38,7 @@ impl RunningQuery {
     }
 
     /// The query, and the name behind which its next part begins.
-    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    #[cfg(feature = "__documents")]
     pub(super) fn position(&self) -> (&Query, &str) {
         (&self.query, &self.after.0)
     }

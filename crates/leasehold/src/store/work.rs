@@ -1,14 +1,14 @@
 //! A batch of requests, as the rule applies it in one transaction.
 
 use std::borrow::Cow;
-#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+#[cfg(feature = "__documents")]
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leasehold_core::record::{self, Applied};
 use leasehold_core::{Acquire, Environment, Op, Outcome, StoreTime};
 
-#[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+#[cfg(feature = "__documents")]
 use super::api::Key;
 use super::api::{Reply, Request};
 use super::hub::{Hub, Notices};
@@ -62,13 +62,13 @@ impl Work {
     }
 
     /// The work of nobody.
-    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    #[cfg(feature = "__documents")]
     pub(super) fn nothing() -> Self {
         Self::new(&Arc::default(), Vec::new())
     }
 
     /// Its requests by name, in their order, with their positions.
-    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    #[cfg(feature = "__documents")]
     pub(super) fn by_name(self) -> Vec<(Key, Vec<usize>, Self)> {
         let hub = Arc::clone(self.notices.hub());
         let mut parts = BTreeMap::<Key, (Vec<usize>, Vec<Request>)>::new();
@@ -83,12 +83,7 @@ impl Work {
     }
 
     /// The requests.
-    #[cfg(any(
-        feature = "postgres",
-        feature = "etcd",
-        feature = "object-store",
-        feature = "zookeeper"
-    ))]
+    #[cfg(any(feature = "postgres", feature = "__documents"))]
     pub(super) fn requests(&self) -> &[Request] {
         &self.requests
     }
@@ -116,7 +111,7 @@ impl Work {
     }
 
     /// Whether a client counts time from its request, as a lease that begins anew does.
-    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    #[cfg(feature = "__documents")]
     pub(super) fn is_timed(&self) -> bool {
         let mut outcomes = self.results.iter().map(|result| result.reply.outcome());
         outcomes.any(|outcome| matches!(outcome, Ok(Outcome::Granted { .. } | Outcome::Kept)))
@@ -144,7 +139,7 @@ impl Work {
     }
 
     /// Notifies the clients of this process after a transaction that may have been committed: they ask again.
-    #[cfg(any(feature = "etcd", feature = "object-store", feature = "zookeeper"))]
+    #[cfg(feature = "__documents")]
     pub(super) fn interrupt(&self) {
         self.notices.interrupt();
     }
