@@ -2,8 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::thread;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use std::{iter, process, thread};
 
 /// The interval of checks.
 const INTERVAL: Duration = Duration::from_millis(2);
@@ -43,15 +45,30 @@ pub async fn eventually_async(deadline: Duration, mut condition: impl AsyncFnMut
     }
 }
 
-/// A port of this machine on which nobody listens at this moment.
+/// The ports that servers of tests get: none that the system gives to a connection before a server listens on it.
+const PORTS: Range<u32> = 20_000..32_000;
+
+/// A port of this machine on which nobody listens at this moment, and which this process gets only once.
 ///
 /// # Panics
 ///
 /// If the machine has none left.
 #[must_use]
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("no port is free");
-    listener.local_addr().expect("a bound port").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let count = PORTS.end - PORTS.start;
+    // Processes that run side by side begin at different ports.
+    let first = process::id().wrapping_mul(997) % count;
+    let number = |()| NEXT.fetch_add(1, Ordering::Relaxed);
+    let numbers = iter::repeat_n((), count as usize).map(number);
+    let mut ports = numbers.map(|number| PORTS.start + (first + number) % count);
+    ports
+        .find_map(|port| {
+            let port = u16::try_from(port).ok()?;
+            TcpListener::bind(("127.0.0.1", port)).ok()?;
+            Some(port)
+        })
+        .expect("no port is free")
 }
 
 /// Connects to a Redis server until it refuses connections, and returns the connections.
