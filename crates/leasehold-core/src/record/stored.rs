@@ -8,12 +8,13 @@ use std::ops::Deref;
 use super::environment::Environment;
 use super::op::{Applied, Op};
 use super::rows::{
-    Body, Change, Changes, Class, Description, Head, Holder, Kind, Latch, LeaseKind, Leases, Note,
-    Part, Row, Slot, Waiter,
+    Body, Change, Changes, Class, Description, End, Head, Holder, Kind, Latch, LeaseKind, Leases,
+    Note, Part, Row, Slot, Waiter,
 };
 use super::source::Source;
 use crate::id::{ClientId, LeaseId};
 use crate::latch::ArrivalId;
+use crate::time::StoreTime;
 use crate::token::Token;
 
 /// The head and the rows of a name.
@@ -79,6 +80,21 @@ impl Rows {
         applied
     }
 
+    /// Lets leases end at these times where that is earlier.
+    pub fn end_by(&mut self, end: impl Fn(LeaseId) -> Option<StoreTime>) {
+        let Body::Leases(leases) = &mut self.head.body else {
+            return;
+        };
+        let holders = leases.sole.iter_mut().chain(self.holders.values_mut());
+        for holder in holders {
+            let Some(end) = end(holder.lease).map(End::At) else {
+                continue;
+            };
+            holder.end = holder.end.min(end);
+            leases.earliest = leases.earliest.map(|earliest| earliest.min(end));
+        }
+    }
+
     /// Lets the next tokens be larger than one that was given out elsewhere.
     pub fn raise_counter(&mut self, token: Option<Token>) {
         self.head.counter = self.head.counter.max(token);
@@ -90,13 +106,18 @@ impl Rows {
         &self.head
     }
 
-    /// The holders whose leases have not ended.
-    pub fn holders(&self, environment: &Environment) -> impl Iterator<Item = &Holder> {
+    /// All holders, those whose leases have ended included.
+    pub fn all_holders(&self) -> impl Iterator<Item = &Holder> {
         let sole = match &self.head.body {
             Body::Leases(leases) => leases.sole.as_ref(),
             _ => None,
         };
-        let holders = sole.into_iter().chain(self.holders.values());
+        sole.into_iter().chain(self.holders.values())
+    }
+
+    /// The holders whose leases have not ended.
+    pub fn holders(&self, environment: &Environment) -> impl Iterator<Item = &Holder> {
+        let holders = self.all_holders();
         holders.filter(|holder| !environment.is_over(holder.end))
     }
 

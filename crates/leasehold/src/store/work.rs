@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 #[cfg(feature = "__documents")]
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+#[cfg(feature = "__documents")]
+use leasehold_core::LeaseId;
 use leasehold_core::record::{self, Applied};
 use leasehold_core::{Acquire, Environment, Op, Outcome, StoreTime};
 
@@ -110,11 +112,19 @@ impl Work {
         Ok(())
     }
 
-    /// Whether a client counts time from its request, as a lease that begins anew does.
+    /// The leases whose clients count time from these requests: since when they hold, or wait.
     #[cfg(feature = "__documents")]
-    pub(super) fn is_timed(&self) -> bool {
-        let mut outcomes = self.results.iter().map(|result| result.reply.outcome());
-        outcomes.any(|outcome| matches!(outcome, Ok(Outcome::Granted { .. } | Outcome::Kept)))
+    pub(super) fn timed_leases(&self) -> BTreeSet<LeaseId> {
+        let is_timed = |result: &RequestResult| match result.reply.outcome() {
+            Ok(Outcome::Granted { .. } | Outcome::Kept) => true,
+            Ok(Outcome::Refused { queue_position, .. }) => queue_position.is_some(),
+            _ => false,
+        };
+        let results = self.requests.iter().zip(&self.results);
+        let timed = results.filter(|(_, result)| is_timed(result));
+        timed
+            .filter_map(|(request, _)| request.op.lease())
+            .collect()
     }
 
     /// Notifies the clients and observers of this process, after the commit. Returns the replies, and what is left to do

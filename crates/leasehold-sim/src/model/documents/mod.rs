@@ -4,9 +4,14 @@
 //! first. The copy is sent as a write, which the store applies if the version is still there, at any later moment even if the
 //! client does not wait for the reply. A client that has its reply, or the notice of a grant to a waiter, relies on the lock
 //! until its deadline. It may stop at any step, and a reply or a notice may be lost. While nobody holds or waits, the wall clock
-//! may move the time on. Time passes in ticks, and the exploration has no horizon.
+//! may move the time on. At the start there is no document, or one that a dead client holds. Time passes in ticks, and the
+//! exploration has no horizon.
 //!
-//! A write of an earlier version is never applied, so it is removed: no version comes twice. Tokens that are behind the time of the document are all the
+//! The requests of holders and waiters are always written, since their clients count from them. The document says from which
+//! write the client of its holder counts. While that is the same one, the holder is over when the first version that a client
+//! has received said so: clients that ask in turn would otherwise begin the count of a dead holder anew each time.
+//!
+//! A write of an earlier version is never applied, so it is removed. Tokens that are behind the time of the document are all the
 //! same. A tick more than the ttl makes no difference.
 
 mod rule;
@@ -18,7 +23,7 @@ use std::fmt;
 use leasehold_core::Op;
 
 pub(crate) use self::setup::{Documents, Mutation};
-use self::state::{CLIENTS, Client, Document, ORDERS, Phase, Reply, State, Write};
+use self::state::{CLIENTS, Client, Document, OLDEST, ORDERS, Phase, Reply, State, Write};
 use super::explore::{Model, Property};
 use super::labels::name;
 
@@ -39,20 +44,19 @@ impl Documents {
                     step(format_args!("{who} receives the reply"), &|next| {
                         self.receive(&mut next.clients[at], &write);
                     });
-                } else {
+                } else if self.matches(state, &write) {
                     step(format_args!("the write of {who} is applied"), &|next| {
-                        self.apply(next, at, &write);
-                        next.clients[at].seen = Some(write.age);
-                        let applied = true;
-                        next.clients[at].request = Some(Write { applied, ..write });
+                        self.apply_request(next, at, write);
                     });
                 }
                 step(format_args!("{who} gives up its request"), &|next| {
+                    let document = next.document;
+                    self.keep_end(&mut next.clients[at], &document);
                     self.give_up(&mut next.clients[at]);
                 });
             }
             None => {
-                if self.reads(&client) {
+                if Self::reads(&client) {
                     step(format_args!("{who} reads the document"), &|next| {
                         self.read(next, at);
                     });
@@ -87,7 +91,7 @@ impl Documents {
                 }
             }
         }
-        if let Some(write) = client.late {
+        if let Some(write) = client.late.filter(|write| self.matches(state, write)) {
             step(format_args!("a late write of {who} is applied"), &|next| {
                 next.clients[at].late = None;
                 self.apply(next, at, &write);
@@ -96,19 +100,28 @@ impl Documents {
     }
 
     /// Whether a read makes a difference.
-    fn reads(&self, client: &Client) -> bool {
-        let again = self.mutation == Some(Mutation::LastRead) && client.seen != Some(0);
-        client.phase != Phase::Over && (client.seen.is_none() || again)
+    fn reads(client: &Client) -> bool {
+        client.phase != Phase::Over && client.seen.is_none()
     }
 
     fn read(&self, state: &mut State, at: usize) {
         let client = &mut state.clients[at];
-        client.seen = Some(match self.mutation {
-            Some(Mutation::OtherVersion) => client.before.unwrap_or_default(),
+        let age = match self.mutation {
             Some(Mutation::OlderAge) => self.ttl.min(state.age + 1),
             _ if self.ages => state.age,
             _ => 0,
-        });
+        };
+        client.seen = Some(age);
+    }
+
+    /// Keeps what the version that a client has received says of the end of the holder.
+    fn keep_end(&self, client: &mut Client, document: &Document) {
+        if self.mutation != Some(Mutation::LastVersion) {
+            let seen = client
+                .seen
+                .map(|seen| document.remaining.saturating_sub(seen));
+            client.left = seen.into_iter().chain(client.left).min();
+        }
     }
 
     /// Whether the wall clock may move the time on.
@@ -124,7 +137,7 @@ impl Documents {
         let elapsed = state.clients[at].seen.unwrap_or_default();
         // Nothing else is known of the time of a name that has no document: its wall clock is not behind the last token.
         let moved = elapsed + jump + u8::from(state.absent);
-        let (mut write, has_changed) = self.run(state, op, moved);
+        let (mut write, has_changed) = self.run(state, op, moved, state.clients[at].left);
         write.jumped = jump > 0;
         let is_written = has_changed
             || match write.reply {
@@ -133,8 +146,9 @@ impl Documents {
                 Reply::Refused | Reply::Ended => false,
             };
         let is_behind = state.clients.iter().any(|other| other.seen > Some(elapsed));
+        let is_misdated = !is_written && is_behind;
         let client = &mut state.clients[at];
-        (client.notice, client.misdated) = (None, !is_written && is_behind);
+        (client.notice, client.misdated) = (None, is_misdated);
         if let Op::Release { .. } = op {
             (client.phase, client.remaining) = (Phase::Releasing, 0);
         }
@@ -144,10 +158,29 @@ impl Documents {
         }
     }
 
-    /// The store applies the write of a client, or a late one.
+    /// Whether the store applies a write.
+    fn matches(&self, state: &State, write: &Write) -> bool {
+        write.version == state.version || self.unconditional
+    }
+
+    /// The store applies a write whose client waits for the reply.
+    fn apply_request(&self, state: &mut State, at: usize, write: Write) {
+        self.apply(state, at, &write);
+        let (applied, client) = (true, &mut state.clients[at]);
+        client.seen = Some(write.age);
+        client.request = Some(Write { applied, ..write });
+    }
+
+    /// The store applies the write of a client.
     fn apply(&self, state: &mut State, by: usize, write: &Write) {
         let (before, document) = (state.document.hold, write.document);
         self.outdate(state, write.shift);
+        if write.stamped {
+            state
+                .clients
+                .iter_mut()
+                .for_each(|client| client.left = None);
+        }
         let has_other = document.hold != 0 && document.hold != before;
         if write.granted || has_other {
             state.reordered |= document.counter <= state.highest;
@@ -162,19 +195,28 @@ impl Documents {
                 client.misdated |= write.jumped;
             }
         }
+        state.version = self.repeated_versions.min(state.version + 1);
         (state.document, state.absent, state.age) = (document, false, write.age);
     }
 
     /// Another version of the document replaces this one, so many ticks later.
     fn outdate(&self, state: &mut State, shift: i8) {
         state.highest = self.shifted(state.highest, shift);
+        let document = state.document;
         for client in &mut state.clients {
-            client.before = client.seen.or(client.before);
-            client.seen = None;
-            // A write of this version is never applied later.
-            for write in [&mut client.request, &mut client.late] {
-                *write = write.filter(|write| write.applied);
+            self.keep_end(client, &document);
+            if self.mutation != Some(Mutation::OtherVersion) {
+                client.seen = None;
             }
+            let later = |write: Write, may_match| {
+                let shift = write.shift.saturating_sub(shift).max(-OLDEST);
+                (write.applied || may_match).then_some(Write { shift, ..write })
+            };
+            let request = client.request;
+            client.request = request.and_then(|write| later(write, self.unconditional));
+            let late = client.late;
+            client.late =
+                late.and_then(|write| later(write, write.version < self.repeated_versions));
         }
     }
 
@@ -186,7 +228,7 @@ impl Documents {
             counter,
             ..Document::default()
         };
-        (state.absent, state.age) = (true, 0);
+        (state.absent, state.version, state.age) = (true, 0, 0);
         state.removals -= 1;
     }
 
@@ -207,7 +249,7 @@ impl Documents {
             Some(write) if !write.applied => Some(write),
             _ => client.late,
         };
-        (client.seen, client.before) = (None, None);
+        client.seen = None;
         if self.mutation == Some(Mutation::OtherLease) && client.phase == Phase::Idle {
             client.number = 1;
         }
@@ -229,7 +271,8 @@ impl Documents {
             .into_iter()
             .flatten();
         let ages = writes.map(|write| &mut write.age);
-        let times = [&mut client.seen, &mut client.before, &mut client.notice];
+        client.left = client.left.map(|left| left.saturating_sub(1));
+        let times = [&mut client.seen, &mut client.notice];
         for time in ages.chain(times.into_iter().flatten()) {
             *time = self.ttl.min(*time + 1);
         }
@@ -240,22 +283,29 @@ impl Documents {
         }
     }
 
-    /// Whether a client acquires the lock in time while no other one does anything.
-    fn acquires(&self, state: &State, at: usize) -> bool {
+    /// Whether one of these clients acquires the lock in time while they ask in turn, one in a tick, and no other does anything.
+    fn acquires(&self, state: &State, clients: &[usize]) -> bool {
         let mut state = *state;
-        for _ in 0..=usize::from(self.ttl) * state.document.others(at) {
-            if self.reads(&state.clients[at]) {
+        // A notice may be lost.
+        state
+            .clients
+            .iter_mut()
+            .for_each(|client| client.notice = None);
+        let turns = clients.len();
+        let ticks = state.document.others(clients) * (usize::from(self.ttl) + 2 * turns);
+        for at in clients.iter().copied().cycle().take(turns + ticks) {
+            if Self::reads(&state.clients[at]) {
                 self.read(&mut state, at);
             }
             for (_, op) in self.ops(&state, at) {
                 self.send(&mut state, at, &op, 0);
             }
             if let Some(write) = state.clients[at].request {
-                self.apply(&mut state, at, &write);
-                state.clients[at].seen = Some(write.age);
+                self.apply_request(&mut state, at, write);
                 self.receive(&mut state.clients[at], &write);
             }
-            if state.clients[at].phase == Phase::Holding {
+            let mut asking = clients.iter().map(|at| &state.clients[*at]);
+            if asking.any(|client| client.phase == Phase::Holding || client.notice.is_some()) {
                 return true;
             }
             state = self.tick(&state);
@@ -263,16 +313,51 @@ impl Documents {
         false
     }
 
+    /// Whether a client never acquires the lock if no other does anything, or if those that want it ask in turn.
+    fn is_stuck(&self, state: &State) -> bool {
+        let clients = &state.clients[..self.clients];
+        let is_quiet = |client: &Client| client.request.is_none() && client.remaining == 0;
+        let asks = |at: &usize| matches!(clients[*at].phase, Phase::Idle | Phase::Waiting);
+        let asking: Vec<_> = (0..self.clients).filter(asks).collect();
+        let mut groups = asking.chunks(1).chain([&*asking]);
+        clients.iter().all(is_quiet)
+            && groups.any(|group| !group.is_empty() && !self.acquires(state, group))
+    }
+
+    /// Of tokens that are ahead of the time by parts of a tick, only the order makes a difference.
+    fn reduce_tokens(&self, state: &mut State) {
+        let ahead = state.document.counter;
+        if ahead <= 0 || u128::from(ahead.unsigned_abs()) >= self.tick.as_micros() {
+            return;
+        }
+        let writes = state
+            .clients
+            .iter_mut()
+            .flat_map(|client| [&mut client.request, &mut client.late]);
+        let writes = writes.flatten().filter(|write| write.shift == 0);
+        let counters = writes.map(|write| &mut write.document.counter);
+        let tokens = [&mut state.highest, &mut state.document.counter];
+        for token in counters.chain(tokens) {
+            *token = self.since(i64::from(*token) - i64::from(ahead));
+        }
+    }
+
     /// Removes what no step and no property can use.
     fn reduce(&self, state: &mut State) {
         state.age *= u8::from(self.ages);
+        self.reduce_tokens(state);
+        // Two old writes would be too many states. A lost one is as one that is never applied.
+        let late = state.clients.iter().filter(|client| client.late.is_some());
+        let forgets = self.keeps_old_writes() && late.count() > 1;
+        let (remaining, is_held) = (state.document.remaining, state.document.hold != 0);
         for client in &mut state.clients {
-            if self.mutation != Some(Mutation::OtherVersion) {
-                client.before = None;
-            }
             if client.phase == Phase::Over {
-                (client.seen, client.before) = (None, None);
+                client.seen = None;
             }
+            // The version says the same, or less.
+            let says = remaining.saturating_sub(client.seen.unwrap_or_default());
+            let is_known = client.phase != Phase::Over && is_held;
+            client.left = client.left.filter(|left| is_known && *left < says);
             if client.phase != Phase::Waiting {
                 (client.notice, client.misdated) = (None, false);
             }
@@ -285,6 +370,7 @@ impl Documents {
                     ..Write::default()
                 };
             }
+            client.late = client.late.filter(|_| !forgets);
             if let Some(write) = &mut client.late {
                 write.age *= u8::from(self.ages);
                 write.reply = Reply::default();
@@ -309,19 +395,28 @@ impl Model for Documents {
 
     fn initial(&self) -> Vec<State> {
         let counter = self.no_counter();
-        vec![State {
-            document: Document {
-                counter,
-                ..Document::default()
-            },
-            absent: true,
+        let document = |hold, remaining| Document {
+            hold,
+            remaining,
+            counter,
+            ..Document::default()
+        };
+        let state = |document, absent| State {
+            document,
+            absent,
+            version: 0,
             age: 0,
             highest: counter,
             reordered: false,
             gained: 0,
             removals: self.removals,
             clients: Default::default(),
-        }]
+        };
+        // A client that is not one of two has died as a holder.
+        let died = state(document(CLIENTS as u8, self.ttl), false);
+        let died = (self.clients < CLIENTS).then_some(died);
+        let free = state(document(0, 0), true);
+        [free].into_iter().chain(died).collect()
     }
 
     fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
@@ -352,18 +447,12 @@ impl Model for Documents {
     }
 
     fn violations(&self, state: &State) -> Vec<Property> {
-        let relies = |client: &Client| client.phase == Phase::Holding;
-        let holders = state.clients.iter().filter(|client| relies(client)).count();
-        let is_free = |at: usize| {
-            let client = &state.clients[at];
-            let asks = matches!(client.phase, Phase::Idle | Phase::Waiting);
-            asks && client.request.is_none() && holders == 0
-        };
-        let is_stuck = (0..self.clients).any(|at| is_free(at) && !self.acquires(state, at));
+        let relies = |client: &&Client| client.phase == Phase::Holding;
+        let holders = state.clients.iter().filter(relies).count();
         [
             (Property::Exclusion, holders > 1),
             (Property::Ownership, state.reordered),
-            (Property::Free, is_stuck),
+            (Property::Free, self.is_stuck(state)),
         ]
         .into_iter()
         .filter_map(|(property, violated)| violated.then_some(property))
@@ -374,3 +463,6 @@ impl Model for Documents {
         state.clients.iter().filter(|client| client.won).count()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use leasehold_core::time::{self, Instant, StoreTime, Ttl};
 use leasehold_core::{Acquire, Op, Outcome, Rows, Token};
 
 use super::setup::{Documents, Mutation};
-use super::state::{CLIENTS, Document, Phase, Reply, State, Write};
+use super::state::{CLIENTS, Document, OLDEST, Phase, Reply, State, Write};
 use crate::model::core;
 
 /// The time of the document. Only durations make a difference.
@@ -45,8 +45,11 @@ impl Documents {
     }
 
     /// Applies the rule to a copy of the document, so many ticks after its time. Returns whether the record has changed.
-    pub(super) fn run(&self, state: &State, op: &Op, moved: u8) -> (Write, bool) {
-        let before = state.document;
+    pub(super) fn run(&self, state: &State, op: &Op, moved: u8, left: Option<u8>) -> (Write, bool) {
+        let mut before = state.document;
+        if let Some(left) = left {
+            before.remaining = before.remaining.min(moved + left);
+        }
         let mut rows = self.rows(&before);
         let now = TIME.after_span(self.tick * u32::from(moved));
         let outcome = core::apply(&mut rows, op, now);
@@ -66,17 +69,20 @@ impl Documents {
         let granted = counter != before_counter(&before);
         let is_same = (before.hold, before.queue) == (hold, document.queue)
             && (hold == 0 || before.remaining == document.remaining + moved);
+        let reply = match outcome {
+            Outcome::Granted { .. } | Outcome::Kept => Reply::Held,
+            Outcome::Refused { queue_position, .. } if queue_position.is_some() => Reply::Queued,
+            Outcome::Refused { .. } => Reply::Refused,
+            _ => Reply::Ended,
+        };
+        let has_moved = before.hold != hold || before.remaining != document.remaining + moved;
+        let is_counted = reply == Reply::Held && self.mutation != Some(Mutation::KeptStamp);
         let write = Write {
             document,
+            stamped: granted || has_moved || is_counted,
             shift: moved.cast_signed(),
-            reply: match outcome {
-                Outcome::Granted { .. } | Outcome::Kept => Reply::Held,
-                Outcome::Refused { queue_position, .. } if queue_position.is_some() => {
-                    Reply::Queued
-                }
-                Outcome::Refused { .. } => Reply::Refused,
-                _ => Reply::Ended,
-            },
+            version: state.version,
+            reply,
             granted,
             ..Write::default()
         };
@@ -96,9 +102,14 @@ impl Documents {
         rows
     }
 
-    /// A token that many microseconds after a time. Earlier ones make no difference.
-    fn since(&self, micros: i64) -> i32 {
-        i32::try_from(micros).map_or(-1, |micros| micros.max(-1))
+    /// A token that many microseconds after a time. Earlier ones make no difference, unless old writes are applied.
+    pub(super) fn since(&self, micros: i64) -> i32 {
+        let ticks = match self.keeps_old_writes() {
+            true => self.tick * OLDEST.unsigned_abs().into(),
+            false => Duration::from_micros(1),
+        };
+        let earliest = i32::try_from(ticks.as_micros()).map_or(i32::MIN, |micros| -micros);
+        i32::try_from(micros).map_or(earliest, |micros| micros.max(earliest))
     }
 
     /// The same token for a time so many ticks later.
@@ -110,6 +121,10 @@ impl Documents {
     /// The counter of a document that has none.
     pub(super) fn no_counter(&self) -> i32 {
         self.since(i64::MIN)
+    }
+
+    pub(super) fn keeps_old_writes(&self) -> bool {
+        self.repeated_versions > 0 || self.unconditional
     }
 
     /// A duration in ticks, rounded up.

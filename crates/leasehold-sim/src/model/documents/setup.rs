@@ -21,6 +21,10 @@ setup! {
         ages: bool = false,
         /// How often the document is removed.
         removals: u8 = 0,
+        /// How many of the first versions, "absent" included, are the same after a removal.
+        repeated_versions: u8 = 0,
+        /// Whether a write is applied whatever version is there.
+        unconditional: bool = false,
         /// The rule that is changed.
         mutation: Option<Mutation> = None,
     }
@@ -31,8 +35,6 @@ setup! {
 pub(crate) enum Mutation {
     /// A client counts from when it received an earlier version.
     OtherVersion,
-    /// A client counts from its last read, even if it knew the version.
-    LastRead,
     /// The wall clock moves the time on while a lease holds the lock.
     WallWhileHeld,
     /// The wall clock moves the time on while clients wait.
@@ -45,10 +47,14 @@ pub(crate) enum Mutation {
     WithoutDrift,
     /// The age of a document is a tick more than the time since its run.
     OlderAge,
-    /// A request of a holder is not written if it does not change the record.
+    /// The request of a holder is not written if it does not change the record.
     UnwrittenHold,
-    /// A request of a waiter is not written if it does not change the record.
+    /// The request of a waiter is not written if it does not change the record.
     UnwrittenWait,
+    /// A holder is over by the time of the last version only.
+    LastVersion,
+    /// The client of a holder counts from its request, and the document says so only if the end of the lease changes.
+    KeptStamp,
     /// A waiter relies on its notice.
     NeverPolls,
     /// A document is removed if nobody needs it by the wall clock.

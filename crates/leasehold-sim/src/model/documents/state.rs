@@ -3,6 +3,9 @@
 /// How many clients there are at most.
 pub(super) const CLIENTS: usize = 3;
 
+/// How many ticks before the document the times of old writes differ.
+pub(super) const OLDEST: i8 = 4;
+
 /// The orders of the clients, those of two first.
 pub(super) const ORDERS: [[usize; CLIENTS]; 6] = [
     [0, 1, 2],
@@ -19,6 +22,8 @@ pub(crate) struct State {
     pub(super) document: Document,
     /// Whether it does not exist.
     pub(super) absent: bool,
+    /// How often it was written since it did not exist, as far as versions repeat.
+    pub(super) version: u8,
     /// The ticks since the run that wrote it.
     pub(super) age: u8,
     /// The largest token of a grant, in microseconds after the time of the document.
@@ -50,8 +55,9 @@ pub(super) struct Client {
     pub(super) number: u8,
     /// The ticks since it received this version of the document. `None`: it has not.
     pub(super) seen: Option<u8>,
-    /// The same of an earlier version, which only a mutation uses.
-    pub(super) before: Option<u8>,
+    /// The ticks until the holder is over, by the versions that it has received. `None`: it has received none since the client
+    /// of the holder counts.
+    pub(super) left: Option<u8>,
     /// Its write whose reply it waits for.
     pub(super) request: Option<Write>,
     /// A write whose reply it does not wait for.
@@ -82,11 +88,15 @@ pub(super) struct Write {
     pub(super) document: Document,
     /// The ticks from the time of the document that is there to the time of this one.
     pub(super) shift: i8,
+    /// The version that is replaced.
+    pub(super) version: u8,
     /// The ticks since the run.
     pub(super) age: u8,
     pub(super) reply: Reply,
     /// Whether the run has granted the lock.
     pub(super) granted: bool,
+    /// Whether the client of the holder counts from this write.
+    pub(super) stamped: bool,
     /// Whether the wall clock has moved the time on.
     pub(super) jumped: bool,
     /// Whether it is applied. The reply is under way.
@@ -148,10 +158,11 @@ impl Document {
         (is_held, self.queue[0] != 0)
     }
 
-    /// The leases of other clients that hold or wait.
-    pub(super) fn others(&self, at: usize) -> usize {
+    /// How many leases hold or wait, but for those of some clients.
+    pub(super) fn others(&self, clients: &[usize]) -> usize {
         let leases = self.queue.into_iter().chain([self.hold]);
-        let others = leases.filter(|lease| *lease != 0 && usize::from(*lease - 1) % CLIENTS != at);
+        let indexes = leases.filter_map(|lease| usize::from(lease).checked_sub(1));
+        let others = indexes.filter(|index| !clients.contains(&(index % CLIENTS)));
         others.count()
     }
 }

@@ -119,7 +119,7 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     rows.extend(record::rows(extent));
     rows.extend(shares::rows(extent));
     rows.extend(latch::rows());
-    rows.extend(documents::rows());
+    rows.extend(documents::rows(extent));
     rows.extend(watchdog::rows(extent));
     expected(rows)
 }

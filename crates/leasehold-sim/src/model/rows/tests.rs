@@ -46,6 +46,11 @@ fn latches_have_the_expected_results() {
 }
 
 #[test]
+fn documents_have_the_expected_results() {
+    check(documents::rows(Extent::Short));
+}
+
+#[test]
 fn the_watchdog_has_the_expected_results() {
     check(watchdog::rows(Extent::Short));
 }

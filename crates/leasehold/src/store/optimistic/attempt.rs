@@ -1,6 +1,6 @@
 //! The requests of a batch for one name, and their attempts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use leasehold_core::{ClientId, Instant, Name, Notice, Outcome, Rows, Slot, Store
 use super::cache::Entry;
 use super::document_text::TEXT_MAX;
 use super::documents::{Version, Write};
+use super::ends::Ends;
 use crate::store::api::{Event, Key, Keyspace, Reply};
 use crate::store::message;
 use crate::store::records::{ListPart, Record, Records, Transaction};
@@ -81,7 +82,7 @@ impl Part {
     /// replaced, so that a write without a reply is not applied any later.
     pub(super) fn run(
         &mut self,
-        entry: Entry,
+        (entry, ends): (Entry, &Ends),
         started: Instant,
         wall: StoreTime,
         (watcher, can_wait): (ClientId, bool),
@@ -93,13 +94,16 @@ impl Part {
             return Run::Replaced(entry.version);
         }
         let now = entry.now(started, wall);
-        let rows = match entry.rows.clone() {
-            Ok(rows) => rows,
+        let before = match entry.rows.clone() {
+            Ok(mut rows) => {
+                ends.shorten(&mut rows, now, started);
+                rows
+            }
             Err(_) if self.work.requests().first().is_some_and(is_repair) => Rows::default(),
             Err(damaged) => return Run::Failed(damaged.into()),
         };
         let mut transaction = DocumentTransaction {
-            rows,
+            rows: before.clone(),
             now,
             alive: &self.alive,
             asked: Vec::new(),
@@ -125,9 +129,10 @@ impl Part {
         }
         watchers.retain(|client, until| now < *until && self.alive.get(client) != Some(&false));
         rows.remove_ended_notes(&Environment { now });
-        let is_same = entry.rows.as_ref() == Ok(&rows) && entry.watchers == watchers;
+        let is_same = entry.rows.is_ok() && before == rows && entry.watchers == watchers;
         // A client that counts from now has written now, so that nobody counts from an earlier write.
-        let must_write = must_write || self.work.is_timed();
+        let timed = self.work.timed_leases();
+        let must_write = must_write || !timed.is_empty();
         if is_same && messages.is_empty() && !must_write {
             self.needs_fresh = true;
             return match self.is_fresh {
@@ -135,11 +140,19 @@ impl Part {
                 false => Run::Again,
             };
         }
+        let commits = entry.commits + 1;
+        let unchanged: HashSet<_> = before.all_holders().collect();
+        let stamps = rows.all_holders().map(|holder| {
+            let is_same = unchanged.contains(holder) && !timed.contains(&holder.lease);
+            let stamp = entry.stamps.get(&holder.lease).filter(|_| is_same);
+            (holder.lease, stamp.copied().unwrap_or(commits))
+        });
         let written = Entry {
+            stamps: stamps.collect(),
             rows: Ok(rows),
             watchers,
             time: now,
-            commits: entry.commits + 1,
+            commits,
             received: started,
             ..entry
         };

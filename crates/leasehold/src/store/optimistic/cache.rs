@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use leasehold_core::record::Environment;
-use leasehold_core::{ClientId, Instant, Rows, StoreTime};
+use leasehold_core::record::{End, Environment};
+use leasehold_core::{ClientId, Instant, LeaseId, Rows, StoreTime};
 
 use super::document_text::{self, DocumentText};
 use super::documents::{Document, Version};
+use super::ends::Ends;
 use crate::store::api::Key;
 use crate::store::rows::DamagedText;
 
@@ -20,6 +21,8 @@ pub(super) struct Entry {
     pub(super) rows: Result<Rows, DamagedText>,
     /// The clients that are notified of changes for observers, and until when.
     pub(super) watchers: BTreeMap<ClientId, StoreTime>,
+    /// The write from which the client of each holder counts.
+    pub(super) stamps: BTreeMap<LeaseId, u64>,
     /// The store's time at `received`.
     pub(super) time: StoreTime,
     /// How often the document was written, so that no two texts are the same.
@@ -40,6 +43,7 @@ impl Entry {
             version: document.version,
             rows,
             watchers: text.watchers,
+            stamps: text.stamps,
             time: text.time.after_span(document.age),
             commits: text.commits,
             received,
@@ -64,6 +68,17 @@ impl Entry {
         })
     }
 
+    /// Its holders, their stamps, and when they are over by this version.
+    fn ends(&self) -> impl Iterator<Item = (LeaseId, u64, Instant)> {
+        let holders = self.rows.iter().flat_map(Rows::all_holders);
+        holders.filter_map(|holder| {
+            let stamp = *self.stamps.get(&holder.lease)?;
+            let End::At(end) = holder.end;
+            let end = self.received.after(self.time.until(end));
+            Some((holder.lease, stamp, end))
+        })
+    }
+
     /// Its text.
     pub(super) fn to_text(&self) -> String {
         let rows = self.rows.clone().unwrap_or_default();
@@ -71,6 +86,7 @@ impl Entry {
             time: self.time,
             commits: self.commits,
             watchers: self.watchers.clone(),
+            stamps: self.stamps.clone(),
         };
         document_text::write(&rows, &head)
     }
@@ -89,6 +105,8 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     entries: HashMap<Key, Entry>,
+    /// When the holders of documents are over, those of earlier versions included.
+    ends: HashMap<Key, Ends>,
     /// The names whose observers are registered, and since when.
     watched: HashMap<Key, Instant>,
     /// The versions that writes without a reply would replace.
@@ -104,7 +122,7 @@ impl Cache {
         self.entries.get(key).cloned()
     }
 
-    /// Keeps a document as it was seen, or forgets it.
+    /// Keeps a document, or forgets it. When its holders are over stays known.
     pub(super) fn put(&mut self, key: Key, entry: Option<Entry>) {
         let Some(entry) = entry else {
             self.entries.remove(&key);
@@ -114,6 +132,7 @@ impl Cache {
             self.entries.clear();
         }
         let known = self.known(&key, entry);
+        self.see(&key, &known);
         self.entries.insert(key, known);
     }
 
@@ -129,6 +148,25 @@ impl Cache {
             }
             _ => entry,
         }
+    }
+
+    /// Notes since when the holders of a document have been seen.
+    fn see(&mut self, key: &Key, entry: &Entry) {
+        let mut ends = self.ends.remove(key).unwrap_or_default();
+        ends.see(entry.ends());
+        if ends.is_empty() {
+            return;
+        }
+        if self.ends.len() >= NAMES_MAX {
+            let now = entry.received;
+            self.ends.retain(|_, ends| ends.is_recent(now));
+        }
+        self.ends.insert(key.clone(), ends);
+    }
+
+    /// When the holders of a document are over.
+    pub(super) fn ends(&self, key: &Key) -> Ends {
+        self.ends.get(key).cloned().unwrap_or_default()
     }
 
     /// A write is sent that replaces this version.

@@ -1,14 +1,17 @@
-//! A document as text: a line with its time, a line for its head, and a line for each row and each watcher.
+//! A document as text: a line with its time, a line for its head, and a line for each row, each watcher and each stamp.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use leasehold_core::escape::Extent;
 use leasehold_core::record::{Change, Changes, Part, Row, Slot};
-use leasehold_core::{ArrivalId, ClientId, Rows, StoreTime};
+use leasehold_core::{ArrivalId, ClientId, LeaseId, Rows, StoreTime};
 
 use crate::store::rows::class::{ARRIVAL, DESCRIPTION, HOLDER, NOTE, WAITER, WATCHER};
 use crate::store::rows::{self, Damage, DamagedText};
+
+/// The class of stamps, beside those of rows.
+const STAMP: u8 = 7;
 
 /// The maximum length of a text.
 pub(super) const TEXT_MAX: usize = 512 * 1024;
@@ -22,6 +25,7 @@ pub(super) struct DocumentText {
     pub(super) time: StoreTime,
     pub(super) commits: u64,
     pub(super) watchers: BTreeMap<ClientId, StoreTime>,
+    pub(super) stamps: BTreeMap<LeaseId, u64>,
 }
 
 pub(super) fn write(rows: &Rows, document: &DocumentText) -> String {
@@ -42,6 +46,9 @@ pub(super) fn write(rows: &Rows, document: &DocumentText) -> String {
     for (client, until) in &document.watchers {
         line(WATCHER, &client.to_string(), &until.as_micros().to_string());
     }
+    for (lease, stamp) in &document.stamps {
+        line(STAMP, &lease.to_string(), &stamp.to_string());
+    }
     text
 }
 
@@ -56,6 +63,7 @@ pub(super) fn read(text: &str) -> Result<(Rows, DocumentText), DamagedText> {
         time: time(words.next()).ok_or(damaged("time"))?,
         commits: number(words.next()).ok_or(damaged("number"))?,
         watchers: BTreeMap::new(),
+        stamps: BTreeMap::new(),
     };
     let head = lines.next().ok_or(damaged("head"))?;
     let mut changes = Changes {
@@ -70,6 +78,11 @@ pub(super) fn read(text: &str) -> Result<(Rows, DocumentText), DamagedText> {
         if class == u64::from(WATCHER) {
             let watcher = id.parse().ok().zip(time(Some(&value)));
             document.watchers.extend(watcher);
+            continue;
+        }
+        if class == u64::from(STAMP) {
+            let stamp = id.parse::<LeaseId>().ok().zip(number(Some(&value)));
+            document.stamps.extend(stamp);
             continue;
         }
         let part = part(class, &id).ok_or(damaged("id"))?;

@@ -9,11 +9,11 @@ use leasehold_core::{ClientId, Name, Rows, Slot, StoreTime};
 use tokio::time::timeout;
 
 use super::DOCUMENTS_MAX;
-use super::cache::Entry;
 use super::documents::{Document, Documents};
 use crate::store::api::{Key, Keyspace, Query, View};
 use crate::store::query::RunningQuery;
 use crate::store::records::{ListPart, Record, Records};
+use crate::store::rows::DamagedText;
 use crate::{Error, Result};
 
 /// The documents of one step.
@@ -36,7 +36,7 @@ impl Loaded {
     pub(super) async fn read<D: Documents>(
         (documents, limit): (&D, Duration),
         query: &RunningQuery,
-        seen: impl Fn(&Key, Document) -> (Entry, StoreTime),
+        seen: impl Fn(&Key, Document) -> (Result<Rows, DamagedText>, StoreTime),
     ) -> Result<Self> {
         let mut loaded = Self {
             is_last: true,
@@ -84,15 +84,13 @@ impl Loaded {
         &mut self,
         (documents, limit): (&D, Duration),
         keys: Vec<Key>,
-        seen: impl Fn(&Key, Document) -> (Entry, StoreTime),
+        seen: impl Fn(&Key, Document) -> (Result<Rows, DamagedText>, StoreTime),
     ) -> Result<()> {
         for part in keys.chunks(DOCUMENTS_MAX) {
             let read = in_time(limit, documents.read(part.to_vec())).await?;
             for (key, document) in part.iter().zip(read) {
-                let (entry, now) = seen(key, document);
-                let rows = entry
-                    .rows
-                    .map_err(|damaged| Error::from(damaged).for_lock(&key.name))?;
+                let (rows, now) = seen(key, document);
+                let rows = rows.map_err(|damaged| Error::from(damaged).for_lock(&key.name))?;
                 self.records.insert(key.clone(), (rows, now));
             }
         }

@@ -8,20 +8,25 @@
 //! A document has the store's time of its last run of the rule. A client that has received it adds the time since then by its
 //! own clock; its own document it has received when it ran the rule. So no time passes faster for an observer than it has
 //! passed since the run of the writer, and a lease ends by an observer's time only after its holder, which counts from before
-//! its request, has given it up. Only the rates of clocks matter for that. A model in docs/model.md steps through it,
-//! in which every request of a waiter is written as well.
+//! its request, has given it up. Only the rates of clocks matter for that. A model in docs/model.md steps through it.
+//!
+//! That time stands still while clients write in turn which have not seen the documents of each other before. So a document
+//! says of each holder from which write its client counts, and while that stays the same, the holder is over a ttl after this
+//! process has seen it first ([`Ends`](ends::Ends)).
 //!
 //! While nobody holds or waits, the time follows the wall clock if that is ahead, because notes, latches and slots of jobs mean
 //! its time. A wrong wall clock ends no lease early.
 //!
 //! A request that changes nothing is answered from a document that was read after it came in: another one proves nothing
 //! about now. It is written anyway if a write of the same version has no reply, which would be applied behind it. So are a
-//! renewal and a repeated grant: their clients count from their requests, and others from a version that is not older.
+//! renewal, a repeated grant and a place in the queue: their clients count from their requests, and others from a version that
+//! is not older.
 
 mod attempt;
 mod cache;
 mod document_text;
 pub(super) mod documents;
+mod ends;
 mod gc;
 mod loaded;
 mod turns;
@@ -404,8 +409,17 @@ impl<D: Documents> Records<D> {
         };
         let (started, wall) = (self.clock.now(), self.wall_time());
         let can_wait = self.documents.capabilities().wakeup == WakeupMode::Grants;
-        let must_write = lock(&self.cache).unanswered(&part.key) == Some(&entry.version);
-        part.run(entry, started, wall, (self.watcher, can_wait), must_write)
+        let cache = lock(&self.cache);
+        let ends = cache.ends(&part.key);
+        let must_write = cache.unanswered(&part.key) == Some(&entry.version);
+        drop(cache);
+        part.run(
+            (entry, &ends),
+            started,
+            wall,
+            (self.watcher, can_wait),
+            must_write,
+        )
     }
 
     /// Registers the observers of this process for a name, unless they are.
@@ -433,9 +447,16 @@ impl<D: Documents> Records<D> {
         let documents = (&self.documents, self.response_timeout);
         Loaded::read(documents, query, |key, document| {
             let received = self.clock.now();
-            let entry = lock(&self.cache).known(key, Entry::new(document, received));
+            let cache = lock(&self.cache);
+            let entry = cache.known(key, Entry::new(document, received));
+            let ends = cache.ends(key);
+            drop(cache);
             let now = entry.now(received, wall);
-            (entry, now)
+            let mut rows = entry.rows;
+            if let Ok(rows) = &mut rows {
+                ends.shorten(rows, now, received);
+            }
+            (rows, now)
         })
         .await
     }

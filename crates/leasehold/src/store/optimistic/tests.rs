@@ -181,6 +181,13 @@ impl Listener for Events {
     }
 }
 
+fn acquire(lease: LeaseId, ttl: Duration, wait: bool) -> Op {
+    Op::Acquire(Acquire {
+        wait,
+        ..Acquire::mutex(lease, Ttl::checked(ttl).unwrap())
+    })
+}
+
 /// A client of the same process, which waits behind it.
 async fn waiter_behind(holder: &TestClient) -> (Arc<Events>, Listening) {
     let events = Arc::<Events>::default();
@@ -189,11 +196,7 @@ async fn waiter_behind(holder: &TestClient) -> (Arc<Events>, Listening) {
     let listening = holder.store.listen(&key("a").space, client, listener);
     assert!(holder.acquires().await);
     let lease = LeaseId { client, number: 1 };
-    let acquire = Acquire {
-        wait: true,
-        ..Acquire::mutex(lease, Ttl::checked(TTL).unwrap())
-    };
-    let refused = holder.apply(Op::Acquire(acquire)).await;
+    let refused = holder.apply(acquire(lease, TTL, true)).await;
     let Outcome::Refused { queue_position, .. } = refused else {
         panic!("{refused:?}");
     };
@@ -262,6 +265,95 @@ async fn a_holder_is_over_a_ttl_after_it_was_seen_first() {
     assert!(!late.acquires().await);
     pass(&[&late], TTL);
     assert!(late.acquires().await);
+}
+
+/// Each of them has not seen before what the other one has written. A minimum hold ends like a lease.
+#[tokio::test]
+async fn a_dead_holder_is_over_though_waiters_write_in_turn() {
+    let dies = |_| None;
+    let rests = |lease| {
+        Some(Op::Release {
+            lease,
+            rest: Ttl::checked(TTL),
+            note: None,
+        })
+    };
+    waiters_in_turn(dies).await;
+    waiters_in_turn(rests).await;
+}
+
+async fn waiters_in_turn(last: impl Fn(LeaseId) -> Option<Op>) {
+    let documents = InMemory {
+        has_messages: true,
+        ..InMemory::default()
+    };
+    let [holder, first, second] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
+    let waits = async |client: &TestClient| {
+        let outcome = client.apply(acquire(client.lease, TTL, true)).await;
+        matches!(
+            outcome,
+            Outcome::Refused {
+                queue_position: Some(_),
+                ..
+            }
+        )
+    };
+    assert!(holder.acquires().await);
+    if let Some(op) = last(holder.lease) {
+        assert_eq!(holder.apply(op).await, Outcome::Released);
+    }
+    let step = TTL / 10;
+    for _ in 0..5 {
+        assert!(waits(&first).await);
+        pass(&[&first, &second], step);
+        assert!(waits(&second).await);
+        pass(&[&first, &second], step);
+    }
+    let granted = first.apply(acquire(first.lease, TTL, true)).await;
+    assert!(matches!(granted, Outcome::Granted { .. }), "{granted:?}");
+}
+
+/// The one that acquires again counts from now on, by the time of a document that it has seen last.
+#[tokio::test]
+async fn a_lease_that_is_acquired_again_for_less_time_is_kept_as_long_as_its_client_relies_on_it() {
+    let documents = InMemory {
+        has_messages: true,
+        ..InMemory::default()
+    };
+    let [holder, first, second] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
+    let everybody = [&holder, &first, &second];
+    assert!(holder.acquires().await);
+    first.apply(acquire(first.lease, TTL, true)).await;
+    pass(&everybody, TTL / 2);
+    // It has not seen the holder before, and sets the time back to what it was then.
+    second.apply(acquire(second.lease, TTL, true)).await;
+    let again = holder
+        .apply(acquire(holder.lease, TTL * 3 / 4, false))
+        .await;
+    assert!(matches!(again, Outcome::Granted { .. }), "{again:?}");
+    pass(&everybody, TTL * 3 / 4 - Duration::from_millis(1));
+    for waiter in [&first, &second] {
+        let refused = waiter.apply(acquire(waiter.lease, TTL, true)).await;
+        assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
+    }
+}
+
+/// Its client counts the time until its grant from that request.
+#[tokio::test]
+async fn a_request_that_waits_is_written_though_it_changes_nothing() {
+    let documents = InMemory {
+        has_messages: true,
+        ..InMemory::default()
+    };
+    let [holder, waiter, patient] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
+    assert!(holder.acquires().await);
+    waiter.apply(acquire(waiter.lease, TTL, true)).await;
+    patient.apply(acquire(patient.lease, TTL * 2, true)).await;
+    let version = || lock(&documents.texts)[&key("a")].0;
+    let before = version();
+    pass(&[&patient, &waiter], TTL / 2);
+    waiter.apply(acquire(waiter.lease, TTL, true)).await;
+    assert_eq!(version(), before + 1);
 }
 
 #[tokio::test]

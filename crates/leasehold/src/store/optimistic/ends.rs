@@ -1,0 +1,52 @@
+//! When the holders that this process has seen are over.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_core::{Instant, LeaseId, Rows, StoreTime};
+
+/// How long the end of a holder is kept that nobody has removed.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// The ends of the holders of a document, by the clock of this process.
+///
+/// A holder has a stamp: the number of the write from which its client counts. While it has the same one, it is over when the
+/// version in which this process has seen it first says so, whatever others have written meanwhile. Each of them counts from
+/// its own sight of the version before, so that a dead holder would otherwise outlast its ttl by the sum of what they have not
+/// seen: for ever, if they ask in turn.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ends(BTreeMap<LeaseId, (u64, Instant)>);
+
+impl Ends {
+    /// Replaces them by those of the holders of a version. One that was seen with the same stamp is over no later than that said.
+    pub(super) fn see(&mut self, holders: impl Iterator<Item = (LeaseId, u64, Instant)>) {
+        let holders = holders.map(|(lease, stamp, end)| {
+            let known = self.0.get(&lease);
+            let known = known.filter(|(known, _)| *known == stamp);
+            let end = known.map_or(end, |(_, known)| end.min(*known));
+            (lease, (stamp, end))
+        });
+        self.0 = holders.collect();
+    }
+
+    /// Shortens the leases in a document to these ends, at a time of the store that is a local instant.
+    pub(super) fn shorten(&self, rows: &mut Rows, now: StoreTime, local: Instant) {
+        rows.end_by(|lease| {
+            let (_, end) = self.0.get(&lease)?;
+            let left = local.until(*end);
+            // The store's time has no parts of a microsecond.
+            let rounded = Duration::from_micros(u64::from(!left.is_zero()));
+            Some(now.after_span(left + rounded))
+        });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a holder has not been over for long.
+    pub(super) fn is_recent(&self, now: Instant) -> bool {
+        let mut ends = self.0.values();
+        ends.any(|(_, end)| now < end.after(KEPT))
+    }
+}
