@@ -356,6 +356,26 @@ async fn a_request_that_waits_is_written_though_it_changes_nothing() {
     assert_eq!(version(), before + 1);
 }
 
+/// More names than are kept.
+#[tokio::test]
+async fn many_other_names_do_not_hide_since_when_a_holder_was_seen() {
+    let documents = InMemory::default();
+    let holder = TestClient::new(&documents, 1, 0);
+    let other = TestClient::new(&documents, 2, 0);
+    assert!(holder.acquires().await);
+    assert!(!other.acquires().await);
+    let release = |number: usize| {
+        let release = Op::release(other.lease);
+        Request::new(key(&format!("{number}")), release)
+    };
+    for part in 0..20 {
+        let requests = (part * 256..(part + 1) * 256).map(release);
+        other.store.apply(requests.collect()).await;
+    }
+    pass(&[&other], TTL);
+    assert!(other.acquires().await);
+}
+
 #[tokio::test]
 async fn a_write_without_a_reply_is_unknown_and_found_by_the_next_request() {
     let documents = InMemory::default();
