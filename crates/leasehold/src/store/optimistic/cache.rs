@@ -91,6 +91,12 @@ impl Entry {
         document_text::write(&rows, &head)
     }
 
+    /// How many rows and watchers it has.
+    pub(super) fn lines(&self) -> usize {
+        let rows = self.rows.as_ref();
+        rows.map_or(0, |rows| rows.parts().count()) + self.watchers.len()
+    }
+
     /// Whether nothing in it was needed at a time of a wall clock, nor was it written later. Leases end by its own time.
     pub(super) fn is_unused(&self, before: StoreTime) -> bool {
         let environment = Environment { now: before };

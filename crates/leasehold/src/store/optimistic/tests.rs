@@ -188,6 +188,10 @@ fn acquire(lease: LeaseId, ttl: Duration, wait: bool) -> Op {
     })
 }
 
+fn wait(lease: LeaseId) -> Op {
+    acquire(lease, TTL, true)
+}
+
 /// A client of the same process, which waits behind it.
 async fn waiter_behind(holder: &TestClient) -> (Arc<Events>, Listening) {
     let events = Arc::<Events>::default();
@@ -196,7 +200,7 @@ async fn waiter_behind(holder: &TestClient) -> (Arc<Events>, Listening) {
     let listening = holder.store.listen(&key("a").space, client, listener);
     assert!(holder.acquires().await);
     let lease = LeaseId { client, number: 1 };
-    let refused = holder.apply(acquire(lease, TTL, true)).await;
+    let refused = holder.apply(wait(lease)).await;
     let Outcome::Refused { queue_position, .. } = refused else {
         panic!("{refused:?}");
     };
@@ -289,7 +293,7 @@ async fn waiters_in_turn(last: impl Fn(LeaseId) -> Option<Op>) {
     };
     let [holder, first, second] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
     let waits = async |client: &TestClient| {
-        let outcome = client.apply(acquire(client.lease, TTL, true)).await;
+        let outcome = client.apply(wait(client.lease)).await;
         matches!(
             outcome,
             Outcome::Refused {
@@ -309,7 +313,7 @@ async fn waiters_in_turn(last: impl Fn(LeaseId) -> Option<Op>) {
         assert!(waits(&second).await);
         pass(&[&first, &second], step);
     }
-    let granted = first.apply(acquire(first.lease, TTL, true)).await;
+    let granted = first.apply(wait(first.lease)).await;
     assert!(matches!(granted, Outcome::Granted { .. }), "{granted:?}");
 }
 
@@ -323,17 +327,17 @@ async fn a_lease_that_is_acquired_again_for_less_time_is_kept_as_long_as_its_cli
     let [holder, first, second] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
     let everybody = [&holder, &first, &second];
     assert!(holder.acquires().await);
-    first.apply(acquire(first.lease, TTL, true)).await;
+    first.apply(wait(first.lease)).await;
     pass(&everybody, TTL / 2);
     // It has not seen the holder before, and sets the time back to what it was then.
-    second.apply(acquire(second.lease, TTL, true)).await;
+    second.apply(wait(second.lease)).await;
     let again = holder
         .apply(acquire(holder.lease, TTL * 3 / 4, false))
         .await;
     assert!(matches!(again, Outcome::Granted { .. }), "{again:?}");
     pass(&everybody, TTL * 3 / 4 - Duration::from_millis(1));
     for waiter in [&first, &second] {
-        let refused = waiter.apply(acquire(waiter.lease, TTL, true)).await;
+        let refused = waiter.apply(wait(waiter.lease)).await;
         assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
     }
 }
@@ -347,12 +351,12 @@ async fn a_request_that_waits_is_written_though_it_changes_nothing() {
     };
     let [holder, waiter, patient] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
     assert!(holder.acquires().await);
-    waiter.apply(acquire(waiter.lease, TTL, true)).await;
+    waiter.apply(wait(waiter.lease)).await;
     patient.apply(acquire(patient.lease, TTL * 2, true)).await;
     let version = || lock(&documents.texts)[&key("a")].0;
     let before = version();
     pass(&[&patient, &waiter], TTL / 2);
-    waiter.apply(acquire(waiter.lease, TTL, true)).await;
+    waiter.apply(wait(waiter.lease)).await;
     assert_eq!(version(), before + 1);
 }
 
@@ -512,6 +516,37 @@ async fn a_long_batch_needs_no_faster_store_than_a_short_one() {
         };
         assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
     }
+}
+
+#[tokio::test]
+async fn a_document_that_is_full_is_renewed_and_released() {
+    let documents = InMemory {
+        has_messages: true,
+        ..InMemory::default()
+    };
+    let client = TestClient::new(&documents, 1, 0);
+    assert!(client.acquires().await);
+    {
+        let mut texts = lock(&documents.texts);
+        let (version, text) = texts.get_mut(&key("a")).unwrap();
+        *version += 1;
+        for number in 0..10_000_u128 {
+            let watcher = ClientId::from_random(number.to_be_bytes());
+            text.push_str(&format!("6 {watcher} {}\n", u64::MAX));
+        }
+    }
+    let lease = LeaseId {
+        number: 2,
+        ..client.lease
+    };
+    let Reply::Rejected(error) = client.send(wait(lease)).await else {
+        panic!("there is room");
+    };
+    assert!(error.to_string().contains("would be longer"), "{error}");
+    let renew = Op::renew(client.lease, Ttl::checked(TTL * 2).unwrap());
+    assert_eq!(client.apply(renew).await, Outcome::Kept);
+    let released = client.apply(Op::release(client.lease)).await;
+    assert_eq!(released, Outcome::Released);
 }
 
 #[tokio::test]
