@@ -167,7 +167,7 @@ impl Part {
         }
         let seen = written.version.clone();
         self.written = Some(written);
-        let messages = messages.into_iter().flat_map(|(client, messages)| {
+        let messages = messages.into_iter().flat_map(|((_, client), messages)| {
             messages.into_iter().map(move |message| (client, message))
         });
         Run::Written(Write {
@@ -242,7 +242,8 @@ struct DocumentTransaction<'a> {
     watcher: ClientId,
     watchers: BTreeMap<ClientId, StoreTime>,
     can_wait: bool,
-    messages: BTreeMap<ClientId, Vec<String>>,
+    /// By whether the client stands for observers: a store that sends some messages after the write sends those last.
+    messages: BTreeMap<(bool, ClientId), Vec<String>>,
 }
 
 impl DocumentTransaction<'_> {
@@ -251,7 +252,9 @@ impl DocumentTransaction<'_> {
         if self.alive.get(&client) == Some(&false) {
             return;
         }
-        message::write(self.messages.entry(client).or_default(), event, MESSAGE_MAX);
+        let is_observer = matches!(event, Event::Changed(_));
+        let messages = self.messages.entry((is_observer, client)).or_default();
+        message::write(messages, event, MESSAGE_MAX);
     }
 }
 

@@ -37,8 +37,10 @@ struct InMemory {
     delay: Duration,
     /// How long the reply to a write takes after it is applied.
     reply_delay: Duration,
-    /// Whether clients are notified.
+    /// Whether clients are notified. All are alive then.
     has_messages: bool,
+    /// The receivers of the last write.
+    receivers: Arc<Mutex<Vec<ClientId>>>,
 }
 
 impl fmt::Display for InMemory {
@@ -65,6 +67,8 @@ impl InMemory {
             if write.seen != Version(version.to_string()) {
                 return Replaced::Conflict(None);
             }
+            let receivers = write.messages.iter().map(|message| message.0);
+            *lock(&self.receivers) = receivers.collect();
             texts.insert(write.key, (version + 1, write.text.unwrap()));
             let mut repeated = lock(&self.repeated);
             if *repeated > 0 {
@@ -118,8 +122,9 @@ impl Documents for InMemory {
         Ok(ListPart::from_iter([]))
     }
 
-    async fn alive(&self, _: Vec<ClientId>) -> Result<HashSet<ClientId>> {
-        Ok(HashSet::new())
+    async fn alive(&self, clients: Vec<ClientId>) -> Result<HashSet<ClientId>> {
+        let alive = clients.into_iter().filter(|_| self.has_messages);
+        Ok(alive.collect())
     }
 }
 
@@ -516,6 +521,28 @@ async fn a_long_batch_needs_no_faster_store_than_a_short_one() {
         };
         assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
     }
+}
+
+/// A store may send some of them later.
+#[tokio::test]
+async fn messages_to_waiters_are_before_those_to_observers() {
+    let documents = InMemory {
+        has_messages: true,
+        ..InMemory::default()
+    };
+    let holder = TestClient::new(&documents, 1, 0);
+    let waiter = TestClient::new(&documents, 9, 0);
+    assert!(holder.acquires().await);
+    waiter.apply(wait(waiter.lease)).await;
+    let watcher = ClientId::from_random([0; 16]);
+    {
+        let mut texts = lock(&documents.texts);
+        let (version, text) = texts.get_mut(&key("a")).unwrap();
+        *version += 1;
+        text.push_str(&format!("6 {watcher} {}\n", u64::MAX));
+    }
+    holder.apply(Op::release(holder.lease)).await;
+    assert_eq!(*lock(&documents.receivers), [waiter.lease.client, watcher]);
 }
 
 #[tokio::test]
