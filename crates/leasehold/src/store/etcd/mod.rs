@@ -216,17 +216,24 @@ impl Documents for Etcd {
             "" => prefix.clone(),
             after => format!("{prefix}{after}\0"),
         };
-        let range = Range::keys(&prefix, &start, NAMES_MAX);
-        let reply = self.cluster.ask(&range).await?;
-        let mut entries = Vec::new();
-        for pair in &reply.pairs {
-            let key = text(&pair.key);
-            entries.extend(key.strip_prefix(&prefix).and_then(documents::name));
+        let mut range = Range::keys(&prefix, &start, NAMES_MAX);
+        loop {
+            let reply = self.cluster.ask(&range).await?;
+            let mut entries = Vec::new();
+            for pair in &reply.pairs {
+                let key = text(&pair.key);
+                entries.extend(key.strip_prefix(&prefix).and_then(documents::name));
+            }
+            // A part without names, only with keys of other programs, has no place for the next one.
+            let is_empty = entries.is_empty() && reply.more;
+            let Some(last) = reply.pairs.last().filter(|_| is_empty) else {
+                return Ok(ListPart {
+                    entries,
+                    is_last: !reply.more,
+                });
+            };
+            range.key = [&last.key[..], &[0]].concat();
         }
-        Ok(ListPart {
-            entries,
-            is_last: !reply.more,
-        })
     }
 
     async fn alive(&self, clients: Vec<ClientId>) -> Result<HashSet<ClientId>> {
