@@ -344,8 +344,8 @@ impl<D: Documents> Records<D> {
                 part.fail(error, true, replies);
                 None
             }
+            // The version that is known stays: the next write replaces the same one, or finds another.
             Replaced::Unknown(error) => {
-                lock(&self.cache).put(key, None);
                 part.fail(error, false, replies);
                 None
             }

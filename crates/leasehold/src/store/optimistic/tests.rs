@@ -1,19 +1,19 @@
 //! The layer on documents in memory: what the clocks of its clients may do, and what a store may reply.
 
+mod notices;
+
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{
-    Acquire, ClientId, LeaseId, Loss, Name, Notice, Op, Outcome, Removal, Ttl, Whom,
-};
+use leasehold_core::{Acquire, ClientId, LeaseId, Loss, Name, Op, Outcome, Removal, Ttl, Whom};
 
 use super::documents::{Document, Documents, Replaced, Version, Write};
 use super::*;
 use crate::clock::ManualClock;
 use crate::store::api::fixture::key;
-use crate::store::api::{Event, EventScope, Listener, Listening, Request, Store as _, StoreKind};
+use crate::store::api::{Request, Store as _, StoreKind};
 use crate::store::records::ListPart;
 use crate::store::rule_store::RuleStore;
 
@@ -33,6 +33,8 @@ struct InMemory {
     held_back: Arc<Mutex<(bool, Vec<Write>)>>,
     /// Whether reads fail.
     is_unreadable: Arc<Mutex<bool>>,
+    /// Whether a document that is not known is written without being read.
+    is_guessed: bool,
     /// How long each document takes.
     delay: Duration,
     /// How long the reply to a write takes after it is applied.
@@ -122,6 +124,10 @@ impl Documents for InMemory {
         Ok(ListPart::from_iter([]))
     }
 
+    fn absent(&self) -> Option<Version> {
+        self.is_guessed.then(|| Version("0".to_owned()))
+    }
+
     async fn alive(&self, clients: Vec<ClientId>) -> Result<HashSet<ClientId>> {
         let alive = clients.into_iter().filter(|_| self.has_messages);
         Ok(alive.collect())
@@ -176,16 +182,6 @@ impl TestClient {
     }
 }
 
-/// The events of a client.
-#[derive(Debug, Default)]
-struct Events(Mutex<Vec<Event>>);
-
-impl Listener for Events {
-    fn notify(&self, event: Event) {
-        lock(&self.0).push(event);
-    }
-}
-
 fn acquire(lease: LeaseId, ttl: Duration, wait: bool) -> Op {
     Op::Acquire(Acquire {
         wait,
@@ -195,22 +191,6 @@ fn acquire(lease: LeaseId, ttl: Duration, wait: bool) -> Op {
 
 fn wait(lease: LeaseId) -> Op {
     acquire(lease, TTL, true)
-}
-
-/// A client of the same process, which waits behind it.
-async fn waiter_behind(holder: &TestClient) -> (Arc<Events>, Listening) {
-    let events = Arc::<Events>::default();
-    let client = ClientId::from_random([9; 16]);
-    let listener = Arc::downgrade(&events);
-    let listening = holder.store.listen(&key("a").space, client, listener);
-    assert!(holder.acquires().await);
-    let lease = LeaseId { client, number: 1 };
-    let refused = holder.apply(wait(lease)).await;
-    let Outcome::Refused { queue_position, .. } = refused else {
-        panic!("{refused:?}");
-    };
-    assert_eq!(queue_position, Some(0));
-    (events, listening)
 }
 
 fn pass(clients: &[&TestClient], time: Duration) {
@@ -444,6 +424,36 @@ async fn a_lease_that_is_granted_again_lasts_from_then_on() {
     assert!(other.acquires().await);
 }
 
+/// Other requests are in between, which change nothing.
+#[tokio::test]
+async fn a_request_that_never_arrived_joins_no_queue_behind_its_release() {
+    let documents = InMemory {
+        is_guessed: true,
+        has_messages: true,
+        ..InMemory::default()
+    };
+    let holder = TestClient::new(&documents, 1, 0);
+    let client = TestClient::new(&documents, 2, 0);
+    assert!(holder.acquires().await);
+    assert!(!client.acquires().await);
+    lock(&documents.held_back).0 = true;
+    let lease = LeaseId {
+        number: 2,
+        ..client.lease
+    };
+    let reply = client.send(wait(lease)).await;
+    assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
+    lock(&documents.held_back).0 = false;
+    assert!(!client.acquires().await);
+    client.apply(Op::release(lease)).await;
+    let late = std::mem::take(&mut lock(&documents.held_back).1);
+    let replies = documents.write(late);
+    assert!(
+        matches!(replies[..], [Replaced::Conflict(_)]),
+        "{replies:?}"
+    );
+}
+
 /// The second one is refused, because the first one has changed the version.
 #[tokio::test]
 async fn a_write_that_a_proxy_sends_twice_is_applied_once() {
@@ -462,43 +472,6 @@ async fn a_write_that_a_proxy_sends_twice_is_applied_once() {
     let request = Request::new(key("a"), Op::release(client.lease));
     let replies = client.store.apply(vec![request]).await;
     assert!(matches!(replies[..], [Reply::Unknown(_)]), "{replies:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_caller_that_gives_up_takes_no_notice_away_from_others() {
-    let reply_delay = Duration::from_millis(100);
-    let documents = InMemory {
-        reply_delay,
-        has_messages: true,
-        ..InMemory::default()
-    };
-    let client = TestClient::new(&documents, 1, 0);
-    let (events, _listening) = waiter_behind(&client).await;
-    let release = client.apply(Op::release(client.lease));
-    let given_up = tokio::time::timeout(reply_delay / 2, release).await;
-    assert!(given_up.is_err(), "{given_up:?}");
-    tokio::time::sleep(reply_delay).await;
-    let events = lock(&events.0);
-    assert!(
-        matches!(events[..], [Event::Notice(_, Notice::Granted(_))]),
-        "{events:?}"
-    );
-}
-
-/// Nobody knows whether it was granted the lock.
-#[tokio::test]
-async fn a_waiter_asks_again_after_a_write_without_a_reply() {
-    let documents = InMemory {
-        has_messages: true,
-        ..InMemory::default()
-    };
-    let client = TestClient::new(&documents, 1, 0);
-    let (events, _listening) = waiter_behind(&client).await;
-    *lock(&documents.lost) = 1;
-    let reply = client.send(Op::release(client.lease)).await;
-    assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
-    let interrupted = Event::Interrupted(EventScope::Record(key("a")));
-    assert_eq!(*lock(&events.0), [interrupted]);
 }
 
 /// All together take longer than a response timeout, and each call less.
@@ -521,28 +494,6 @@ async fn a_long_batch_needs_no_faster_store_than_a_short_one() {
         };
         assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
     }
-}
-
-/// A store may send some of them later.
-#[tokio::test]
-async fn messages_to_waiters_are_before_those_to_observers() {
-    let documents = InMemory {
-        has_messages: true,
-        ..InMemory::default()
-    };
-    let holder = TestClient::new(&documents, 1, 0);
-    let waiter = TestClient::new(&documents, 9, 0);
-    assert!(holder.acquires().await);
-    waiter.apply(wait(waiter.lease)).await;
-    let watcher = ClientId::from_random([0; 16]);
-    {
-        let mut texts = lock(&documents.texts);
-        let (version, text) = texts.get_mut(&key("a")).unwrap();
-        *version += 1;
-        text.push_str(&format!("6 {watcher} {}\n", u64::MAX));
-    }
-    holder.apply(Op::release(holder.lease)).await;
-    assert_eq!(*lock(&documents.receivers), [waiter.lease.client, watcher]);
 }
 
 #[tokio::test]

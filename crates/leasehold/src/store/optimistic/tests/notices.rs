@@ -1,0 +1,90 @@
+//! Notices to the clients of this process and of others, whatever becomes of a write.
+
+use leasehold_core::Notice;
+
+use super::*;
+use crate::store::api::{Event, EventScope, Listener, Listening};
+
+/// The events of a client.
+#[derive(Debug, Default)]
+struct Events(Mutex<Vec<Event>>);
+
+impl Listener for Events {
+    fn notify(&self, event: Event) {
+        lock(&self.0).push(event);
+    }
+}
+
+/// A client of the same process, which waits behind it.
+async fn waiter_behind(holder: &TestClient) -> (Arc<Events>, Listening) {
+    let events = Arc::<Events>::default();
+    let client = ClientId::from_random([9; 16]);
+    let listener = Arc::downgrade(&events);
+    let listening = holder.store.listen(&key("a").space, client, listener);
+    assert!(holder.acquires().await);
+    let refused = holder.apply(wait(LeaseId { client, number: 1 })).await;
+    let Outcome::Refused { queue_position, .. } = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(queue_position, Some(0));
+    (events, listening)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_gives_up_takes_no_notice_away_from_others() {
+    let reply_delay = Duration::from_millis(100);
+    let documents = InMemory {
+        reply_delay,
+        has_messages: true,
+        ..InMemory::default()
+    };
+    let client = TestClient::new(&documents, 1, 0);
+    let (events, _listening) = waiter_behind(&client).await;
+    let release = client.apply(Op::release(client.lease));
+    let given_up = tokio::time::timeout(reply_delay / 2, release).await;
+    assert!(given_up.is_err(), "{given_up:?}");
+    tokio::time::sleep(reply_delay).await;
+    let events = lock(&events.0);
+    assert!(
+        matches!(events[..], [Event::Notice(_, Notice::Granted(_))]),
+        "{events:?}"
+    );
+}
+
+/// Nobody knows whether it was granted the lock.
+#[tokio::test]
+async fn a_waiter_asks_again_after_a_write_without_a_reply() {
+    let documents = InMemory {
+        has_messages: true,
+        ..InMemory::default()
+    };
+    let client = TestClient::new(&documents, 1, 0);
+    let (events, _listening) = waiter_behind(&client).await;
+    *lock(&documents.lost) = 1;
+    let reply = client.send(Op::release(client.lease)).await;
+    assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
+    let interrupted = Event::Interrupted(EventScope::Record(key("a")));
+    assert_eq!(*lock(&events.0), [interrupted]);
+}
+
+/// A store may send some of them later.
+#[tokio::test]
+async fn messages_to_waiters_are_before_those_to_observers() {
+    let documents = InMemory {
+        has_messages: true,
+        ..InMemory::default()
+    };
+    let holder = TestClient::new(&documents, 1, 0);
+    let waiter = TestClient::new(&documents, 9, 0);
+    assert!(holder.acquires().await);
+    waiter.apply(wait(waiter.lease)).await;
+    let watcher = ClientId::from_random([0; 16]);
+    {
+        let mut texts = lock(&documents.texts);
+        let (version, text) = texts.get_mut(&key("a")).unwrap();
+        *version += 1;
+        text.push_str(&format!("6 {watcher} {}\n", u64::MAX));
+    }
+    holder.apply(Op::release(holder.lease)).await;
+    assert_eq!(*lock(&documents.receivers), [waiter.lease.client, watcher]);
+}
