@@ -14,6 +14,7 @@ use super::ends::Ends;
 use crate::store::api::{Event, Key, Keyspace, Reply};
 use crate::store::message;
 use crate::store::records::{ListPart, Record, Records, Transaction};
+use crate::store::rows::{Damage, DamagedText};
 use crate::store::work::{Failure, Work};
 use crate::{Error, ErrorKind};
 
@@ -103,7 +104,7 @@ impl Part {
                 rows
             }
             Err(_) if self.work.requests().first().is_some_and(is_repair) => Rows::default(),
-            Err(damaged) => return Run::Failed(damaged.into()),
+            Err(found) => return Run::Failed(damaged(found)),
         };
         let mut transaction = DocumentTransaction {
             rows: before.clone(),
@@ -222,6 +223,11 @@ fn put(replies: &mut [Reply], positions: &[usize], own: Vec<Reply>) {
 /// Whether a request of an operator replaces a damaged document. Its tokens grow by the clock then.
 fn is_repair(request: &crate::store::api::Request) -> bool {
     matches!(request.op, Op::Revoke(Whom::All))
+}
+
+/// The error of a damaged document. Whatever is damaged there, only a forced release replaces it.
+pub(super) fn damaged(DamagedText(_, word): DamagedText) -> Error {
+    DamagedText(Damage::Lock, word).into()
 }
 
 fn too_long() -> Error {

@@ -9,12 +9,13 @@ use leasehold_core::{ClientId, Name, Rows, Slot, StoreTime};
 use tokio::time::timeout;
 
 use super::DOCUMENTS_MAX;
+use super::attempt::damaged;
 use super::documents::{Document, Documents};
+use crate::Result;
 use crate::store::api::{Key, Keyspace, Query, View};
 use crate::store::query::RunningQuery;
 use crate::store::records::{ListPart, Record, Records};
-use crate::store::rows::DamagedText;
-use crate::{Error, Result};
+use crate::store::rows::{Damage, DamagedText};
 
 /// The documents of one step.
 #[derive(Debug, Default)]
@@ -30,6 +31,17 @@ async fn in_time<T>(limit: Duration, read: impl Future<Output = Result<T>>) -> R
     read.unwrap_or_else(|_| Err(super::no_reply()))
 }
 
+/// Whether a record that is damaged is read as one that does not exist. As in every store, the description of a client and a
+/// latch hide no lock, and a lock hides no completion of others. A damaged lock is not passed over as free.
+fn is_passed_over(query: &Query, key: &Key, damage: Damage) -> bool {
+    match query {
+        _ if key.name.client().is_some() => true,
+        Query::Names(_) => damage == Damage::Latch,
+        Query::Completions(_) => damage != Damage::Note,
+        _ => false,
+    }
+}
+
 impl Loaded {
     /// Reads what the next step of a query needs: its names, and the clients of their leases. Each part of it may take as
     /// long as the limit.
@@ -43,23 +55,19 @@ impl Loaded {
             ..Self::default()
         };
         let (query, after) = query.position();
+        let source = (documents, limit, query);
         match query {
-            Query::Name { key, .. } => {
-                let keys = vec![key.clone()];
-                loaded.add((documents, limit), keys, &seen).await?;
-            }
+            Query::Name { key, .. } => loaded.add(source, vec![key.clone()], &seen).await?,
             Query::Client(space, client) => {
                 let key = space.key(Name::of_client(*client));
-                loaded.add((documents, limit), vec![key], &seen).await?;
+                loaded.add(source, vec![key], &seen).await?;
             }
             Query::Names(space) | Query::Completions(space) => {
                 let mut after = after.to_owned();
                 loop {
                     let page = in_time(limit, documents.names(space, &after)).await?;
                     let keys = page.entries.iter().map(|name| space.key(name.clone()));
-                    loaded
-                        .add((documents, limit), keys.collect(), &seen)
-                        .await?;
+                    loaded.add(source, keys.collect(), &seen).await?;
                     loaded.is_last = page.is_last;
                     page.entries
                         .last()
@@ -68,7 +76,7 @@ impl Loaded {
                     loaded.names.extend(page.entries);
                     // A list goes on behind its last entry, so a part of it has one.
                     let is_list = matches!(query, Query::Names(_)) && !loaded.names.is_empty();
-                    if page.is_last || is_list || loaded.has_notes() {
+                    if page.is_last || is_list || loaded.has_completions() {
                         break;
                     }
                 }
@@ -76,13 +84,13 @@ impl Loaded {
             Query::Durability(_) => {}
         }
         let clients = loaded.clients();
-        loaded.add((documents, limit), clients, &seen).await?;
+        loaded.add(source, clients, &seen).await?;
         Ok(loaded)
     }
 
     async fn add<D: Documents>(
         &mut self,
-        (documents, limit): (&D, Duration),
+        (documents, limit, query): (&D, Duration, &Query),
         keys: Vec<Key>,
         seen: impl Fn(&Key, Document) -> (Result<Rows, DamagedText>, StoreTime),
     ) -> Result<()> {
@@ -90,16 +98,29 @@ impl Loaded {
             let read = in_time(limit, documents.read(part.to_vec())).await?;
             for (key, document) in part.iter().zip(read) {
                 let (rows, now) = seen(key, document);
-                let rows = rows.map_err(|damaged| Error::from(damaged).for_lock(&key.name))?;
+                let rows = match rows {
+                    Ok(rows) => rows,
+                    Err(DamagedText(damage, word)) if is_passed_over(query, key, damage) => {
+                        let lock = key.name.as_str();
+                        tracing::warn!(lock, word, store = %documents, "a damaged record is passed over");
+                        Rows::default()
+                    }
+                    Err(found) => return Err(damaged(found).for_lock(&key.name)),
+                };
                 self.records.insert(key.clone(), (rows, now));
             }
         }
         Ok(())
     }
 
-    fn has_notes(&self) -> bool {
+    /// Whether the list of completions has an entry, behind which it goes on.
+    fn has_completions(&self) -> bool {
         let mut records = self.records.values();
-        records.any(|(rows, now)| rows.notes(&Environment { now: *now }).next().is_some())
+        records.any(|(rows, now)| {
+            let environment = Environment { now: *now };
+            let mut notes = rows.notes(&environment);
+            notes.any(|(slot, _)| *slot != Slot::Value)
+        })
     }
 
     /// The records of the clients that hold and wait.

@@ -1,5 +1,6 @@
 //! The layer on documents in memory: what the clocks of its clients may do, and what a store may reply.
 
+mod damage;
 mod notices;
 
 use std::collections::{BTreeMap, HashSet};
@@ -7,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{Acquire, ClientId, LeaseId, Loss, Name, Op, Outcome, Removal, Ttl, Whom};
+use leasehold_core::{Acquire, ClientId, LeaseId, Loss, Name, Op, Outcome, Ttl};
 
 use super::documents::{Document, Documents, Replaced, Version, Write};
 use super::*;
@@ -35,6 +36,8 @@ struct InMemory {
     is_unreadable: Arc<Mutex<bool>>,
     /// Whether a document that is not known is written without being read.
     is_guessed: bool,
+    /// How many names a part of a list has, if not all.
+    page: Option<usize>,
     /// How long each document takes.
     delay: Duration,
     /// How long the reply to a write takes after it is applied.
@@ -120,8 +123,15 @@ impl Documents for InMemory {
         replies
     }
 
-    async fn names(&self, _: &Keyspace, _: &str) -> Result<ListPart<Name>> {
-        Ok(ListPart::from_iter([]))
+    async fn names(&self, space: &Keyspace, after: &str) -> Result<ListPart<Name>> {
+        let texts = lock(&self.texts);
+        let names = texts.keys().filter(|key| key.space == *space);
+        let names = names.map(|key| key.name.clone());
+        let mut entries: Vec<_> = names.filter(|name| name.as_str() > after).collect();
+        let page = self.page.unwrap_or(usize::MAX);
+        let is_last = entries.len() <= page;
+        entries.truncate(page);
+        Ok(ListPart { entries, is_last })
     }
 
     fn absent(&self) -> Option<Version> {
@@ -525,27 +535,4 @@ async fn a_document_that_is_full_is_renewed_and_released() {
     assert_eq!(client.apply(renew).await, Outcome::Kept);
     let released = client.apply(Op::release(client.lease)).await;
     assert_eq!(released, Outcome::Released);
-}
-
-#[tokio::test]
-async fn a_damaged_document_is_repaired_by_a_forced_release_only() {
-    let documents = InMemory::default();
-    let client = TestClient::new(&documents, 1, 0);
-    let damaged = (7, "another program's".to_owned());
-    lock(&documents.texts).insert(key("a"), damaged);
-    for op in [
-        Op::Acquire(Acquire::mutex(client.lease, Ttl::checked(TTL).unwrap())),
-        Op::release(client.lease),
-        Op::Remove(Removal::Latch),
-    ] {
-        let Reply::Rejected(error) = client.send(op).await else {
-            panic!("it cannot be read");
-        };
-        assert!(error.to_string().contains("release it by force"), "{error}");
-    }
-    assert_eq!(
-        client.apply(Op::Revoke(Whom::All)).await,
-        Outcome::Revoked(Vec::new())
-    );
-    assert!(client.acquires().await);
 }
