@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::record::{Environment, Head, Note, Op, Whom};
 use leasehold_core::{ClientId, Instant, Name, Notice, Outcome, Rows, Slot, StoreTime};
+use tokio::sync::OwnedMutexGuard;
 
 use super::cache::Entry;
 use super::document_text::TEXT_MAX;
@@ -23,6 +24,10 @@ const MESSAGE_MAX: usize = 32 * 1024;
 
 /// How much longer a text may become without another line: renewals and grants to waiters change some digits.
 const ROOM: usize = 64 * 1024;
+
+/// The longest pause between two attempts, and how often it doubles.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+const DOUBLINGS_MAX: u32 = 3;
 
 /// The requests of a batch for one name.
 #[derive(Debug)]
@@ -43,6 +48,10 @@ pub(super) struct Part {
     pub(super) asked: Vec<ClientId>,
     /// The document that is written, without its version.
     pub(super) written: Option<Entry>,
+    /// How many of its writes were refused, because others have written.
+    pub(super) conflicts: u32,
+    /// Its turn, until it is finished.
+    pub(super) turn: Option<OwnedMutexGuard<()>>,
 }
 
 /// How an attempt went on.
@@ -79,6 +88,8 @@ impl Part {
             alive: HashMap::new(),
             asked: Vec::new(),
             written: None,
+            conflicts: 0,
+            turn: None,
         }
     }
 
@@ -210,6 +221,21 @@ impl Part {
         }
         put(replies, &self.positions, own);
     }
+}
+
+/// How long these parts wait for their next attempt, after one that took so long. Clients whose writes were refused twice do
+/// not go on together, because only one of them would succeed.
+pub(super) fn pause(parts: &mut [Part], attempt: Duration) -> Duration {
+    let conflicts = parts.iter().map(|part| part.conflicts).max();
+    let Some(doublings) = conflicts.unwrap_or_default().checked_sub(2) else {
+        return Duration::ZERO;
+    };
+    // Others write meanwhile.
+    for part in parts {
+        part.is_fresh &= !part.needs_fresh;
+    }
+    let longest = attempt.saturating_mul(1_u32 << doublings.min(DOUBLINGS_MAX));
+    longest.min(PAUSE_MAX).mul_f64(fastrand::f64())
 }
 
 fn put(replies: &mut [Reply], positions: &[usize], own: Vec<Reply>) {

@@ -2,6 +2,8 @@
 //!
 //! The rule is applied in this process to a copy of the document, which then replaces the document if that has still the
 //! version of the copy. A refused write is no refusal of the request: the document is read again, and the rule applied again.
+//! From the second refusal on that is after a random pause, which grows with the time that an attempt takes, within the response
+//! timeout.
 //!
 //! # Time
 //!
@@ -223,57 +225,71 @@ impl<D: Documents> Records<D> {
         let count = parts.iter().map(|part| part.positions.len()).sum();
         let mut replies = vec![Reply::Unknown(no_reply()); count];
         let mut rest = Vec::new();
-        let keys = parts.iter().map(|part| part.key.clone());
-        let turns = timeout_at(until, self.turns.take(keys)).await;
-        let mut open = parts;
-        if turns.is_err() {
-            for part in open.drain(..) {
-                part.fail(no_reply(), true, &mut replies);
+        let mut waiting = self.turns.queue(parts);
+        let (mut open, mut pause) = (Vec::new(), Duration::ZERO);
+        while !(open.is_empty() && waiting.is_empty()) {
+            // A name whose turn has come does not wait for the others.
+            let end = match open.is_empty() {
+                true => until,
+                false => until.min(Deadline::now() + pause),
+            };
+            if let Ok(come) = timeout_at(end, waiting.next()).await {
+                open.extend(come);
             }
-        }
-        while !open.is_empty() {
-            if let Err(error) = self.prepare(&mut open, until).await {
-                for part in open.drain(..) {
-                    // A refused write may have been applied.
-                    let is_certain = part.written.is_none();
-                    part.fail(error.clone(), is_certain, &mut replies);
-                }
-                break;
-            }
-            let (mut writes, mut writing) = (Vec::new(), Vec::new());
-            for mut part in std::mem::take(&mut open) {
-                match self.run(&mut part) {
-                    Run::Written(write) => {
-                        lock(&self.cache).sent(write.key.clone(), write.seen.clone());
-                        writes.push(write);
-                        writing.push(part);
-                    }
-                    Run::Replaced(version) => {
-                        let replaced = Replaced::Done(version);
-                        open.extend(self.handle_reply(part, replaced, &mut replies, &mut rest));
-                    }
-                    Run::Unchanged => part.finish(&mut replies, &mut rest),
-                    Run::Again => open.push(part),
-                    Run::Failed(error) => part.fail(error, true, &mut replies),
-                }
-            }
-            if writes.is_empty() {
-                continue;
-            }
-            let replaced = self.replace(writes, until).await;
-            for (part, replaced) in writing.into_iter().zip(replaced) {
-                if let Some(part) = self.handle_reply(part, replaced, &mut replies, &mut rest) {
-                    open.push(part);
-                }
-            }
+            let begun = Deadline::now();
+            self.attempt(&mut open, until, &mut replies, &mut rest)
+                .await;
             if Deadline::now() >= until {
                 for part in open.drain(..) {
                     let is_certain = part.written.is_none() || part.is_fresh;
                     part.fail(busy(), is_certain, &mut replies);
                 }
+                for part in waiting.give_up() {
+                    part.fail(no_reply(), true, &mut replies);
+                }
             }
+            pause = attempt::pause(&mut open, begun.elapsed());
         }
         (replies, rest)
+    }
+
+    /// Applies parts once. Those that are to be applied again stay open.
+    async fn attempt(
+        &self,
+        open: &mut Vec<Part>,
+        until: Deadline,
+        replies: &mut [Reply],
+        rest: &mut Vec<Work>,
+    ) {
+        if let Err(error) = self.prepare(open, until).await {
+            for part in open.drain(..) {
+                // A refused write may have been applied.
+                let is_certain = part.written.is_none();
+                part.fail(error.clone(), is_certain, replies);
+            }
+            return;
+        }
+        let (mut writes, mut writing) = (Vec::new(), Vec::new());
+        for mut part in std::mem::take(open) {
+            match self.run(&mut part) {
+                Run::Written(write) => {
+                    lock(&self.cache).sent(write.key.clone(), write.seen.clone());
+                    writes.push(write);
+                    writing.push(part);
+                }
+                Run::Replaced(version) => {
+                    let replaced = Replaced::Done(version);
+                    open.extend(self.handle_reply(part, replaced, replies, rest));
+                }
+                Run::Unchanged => part.finish(replies, rest),
+                Run::Again => open.push(part),
+                Run::Failed(error) => part.fail(error, true, replies),
+            }
+        }
+        let replaced = self.replace(writes, until).await;
+        for (part, replaced) in writing.into_iter().zip(replaced) {
+            open.extend(self.handle_reply(part, replaced, replies, rest));
+        }
     }
 
     /// Replaces documents. Nothing is sent behind a call without a reply.
@@ -331,6 +347,7 @@ impl<D: Documents> Records<D> {
                 let entry = document.map(|document| Entry::new(document, received));
                 part.is_fresh = entry.is_some();
                 part.needs_fresh = true;
+                part.conflicts += 1;
                 let mut cache = lock(&self.cache);
                 cache.answered(&key);
                 cache.put(key, entry);

@@ -1,10 +1,12 @@
 //! The layer on documents in memory: what the clocks of its clients may do, and what a store may reply.
 
+mod contention;
 mod damage;
 mod notices;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -38,12 +40,15 @@ struct InMemory {
     is_guessed: bool,
     /// How many names a part of a list has, if not all.
     page: Option<usize>,
-    /// How long each document takes.
+    /// How long each document takes, or only this one.
     delay: Duration,
+    slow: Option<Key>,
     /// How long the reply to a write takes after it is applied.
     reply_delay: Duration,
     /// Whether clients are notified. All are alive then.
     has_messages: bool,
+    /// How many writes have arrived.
+    writes: Arc<AtomicUsize>,
     /// The receivers of the last write.
     receivers: Arc<Mutex<Vec<ClientId>>>,
 }
@@ -55,9 +60,9 @@ impl fmt::Display for InMemory {
 }
 
 impl InMemory {
-    async fn delay(&self, documents: usize) {
-        let count = u32::try_from(documents).unwrap();
-        tokio::time::sleep(self.delay * count).await;
+    fn span<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> Duration {
+        let is_slow = |key: &&Key| self.slow.as_ref().is_none_or(|slow| slow == *key);
+        self.delay * u32::try_from(keys.filter(is_slow).count()).unwrap()
     }
 
     fn write(&self, writes: Vec<Write>) -> Vec<Replaced> {
@@ -106,7 +111,7 @@ impl Documents for InMemory {
         if *lock(&self.is_unreadable) {
             return Err(no_reply());
         }
-        self.delay(keys.len()).await;
+        tokio::time::sleep(self.span(keys.iter())).await;
         let texts = lock(&self.texts);
         let document = |key| Document {
             version: Version(texts.get(&key).map_or(0, |it| it.0).to_string()),
@@ -117,7 +122,9 @@ impl Documents for InMemory {
     }
 
     async fn replace(&self, writes: Vec<Write>) -> Vec<Replaced> {
-        self.delay(writes.len()).await;
+        let span = self.span(writes.iter().map(|write| &write.key));
+        tokio::time::sleep(span).await;
+        self.writes.fetch_add(writes.len(), Ordering::Relaxed);
         let replies = self.write(writes);
         tokio::time::sleep(self.reply_delay).await;
         replies

@@ -2,11 +2,15 @@
 //! itself.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+use tokio::task::unconstrained;
 
-use crate::store::api::Key;
+use super::attempt::Part;
+use crate::store::api::{BoxFuture, Key};
 use crate::store::lock::lock;
 
 /// The number of names from which those without a batch are forgotten.
@@ -17,23 +21,54 @@ const NAMES_MIN: usize = 1_024;
 pub(super) struct Turns(Mutex<HashMap<Key, Arc<Turn<()>>>>);
 
 impl Turns {
-    /// Waits for the turns of all these names, in their order, so that batches do not wait for each other in a circle.
-    pub(super) async fn take(&self, keys: impl Iterator<Item = Key>) -> Vec<OwnedMutexGuard<()>> {
-        let mut keys: Vec<_> = keys.collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let turns: Vec<_> = {
-            let mut names = lock(&self.0);
-            if names.len() >= NAMES_MIN {
-                names.retain(|_, turn| Arc::strong_count(turn) > 1);
-            }
-            let turn = |key| Arc::clone(names.entry(key).or_default());
-            keys.into_iter().map(turn).collect()
-        };
-        let mut taken = Vec::with_capacity(turns.len());
-        for turn in turns {
-            taken.push(turn.lock_owned().await);
+    /// Lets a batch wait for the turns of its names.
+    pub(super) fn queue(&self, parts: Vec<Part>) -> Waiting {
+        let mut names = lock(&self.0);
+        if names.len() >= NAMES_MIN {
+            names.retain(|_, turn| Arc::strong_count(turn) > 1);
         }
-        taken
+        let queued = parts.into_iter().map(|part| {
+            let turn = Arc::clone(names.entry(part.key.clone()).or_default());
+            let turn: BoxFuture<'static, _> = Box::pin(unconstrained(turn.lock_owned()));
+            (part, turn)
+        });
+        Waiting(queued.collect())
+    }
+}
+
+/// The parts of a batch whose turns have not come.
+pub(super) struct Waiting(Vec<(Part, BoxFuture<'static, OwnedMutexGuard<()>>)>);
+
+impl Waiting {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The parts whose turns have come, at least one. The first call takes the places of all, so that batches are applied in
+    /// their order. A call that is dropped loses no turn.
+    pub(super) async fn next(&mut self) -> Vec<Part> {
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<Part>> {
+        let mut come = Vec::new();
+        for (mut part, mut queued) in std::mem::take(&mut self.0) {
+            match queued.as_mut().poll(context) {
+                Poll::Ready(turn) => {
+                    part.turn = Some(turn);
+                    come.push(part);
+                }
+                Poll::Pending => self.0.push((part, queued)),
+            }
+        }
+        match come.is_empty() {
+            true => Poll::Pending,
+            false => Poll::Ready(come),
+        }
+    }
+
+    /// Leaves the queues.
+    pub(super) fn give_up(&mut self) -> impl Iterator<Item = Part> + '_ {
+        self.0.drain(..).map(|(part, _)| part)
     }
 }
