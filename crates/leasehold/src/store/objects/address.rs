@@ -10,11 +10,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
-use object_store::azure::MicrosoftAzureBuilder;
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::client::HttpConnector;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::path::Path;
-use object_store::{ClientOptions, ObjectStore, RetryConfig};
+use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::store::api::{Key, Keyspace};
@@ -110,22 +110,48 @@ impl Address {
                 }
             }
         }
-        if address.uses_http() && !address.allows_http {
+        address.or_endpoint(None)
+    }
+
+    /// With the endpoint that the environment names, unless the URL names one.
+    pub(super) fn with_environment(self) -> Result<Self> {
+        let endpoint = match self.cloud {
+            Cloud::Amazon => {
+                let builder = AmazonS3Builder::from_env();
+                let endpoint = |key| builder.get_config_value(&key);
+                let own = endpoint(AmazonS3ConfigKey::S3Endpoint);
+                own.or_else(|| endpoint(AmazonS3ConfigKey::Endpoint))
+            }
+            Cloud::Google => {
+                GoogleCloudStorageBuilder::from_env().get_config_value(&GoogleConfigKey::BaseUrl)
+            }
+            Cloud::Azure => {
+                MicrosoftAzureBuilder::from_env().get_config_value(&AzureConfigKey::Endpoint)
+            }
+        };
+        self.or_endpoint(endpoint)
+    }
+
+    /// With this endpoint, unless it has one.
+    fn or_endpoint(mut self, endpoint: Option<String>) -> Result<Self> {
+        self.endpoint = self.endpoint.or(endpoint);
+        if self.uses_http() && !self.allows_http {
             return Err(invalid(
                 "others on the network can read and change requests to an http:// endpoint; use https://, or add \
                  allow-http to the URL",
             ));
         }
-        Ok(address)
+        Ok(self)
     }
 
-    /// Whether the URL names an endpoint without TLS.
+    /// Whether the endpoint has no TLS.
     pub(super) fn uses_http(&self) -> bool {
         let endpoint = self.endpoint.as_deref().unwrap_or_default();
         endpoint.starts_with("http://")
     }
 
-    /// The client of the service, which sends each request once, with the credentials of the environment.
+    /// The client of the service, which sends each request once, with the credentials of the environment. Only the URL allows
+    /// requests without TLS, except to those that have the credentials of this machine.
     pub(super) fn client(&self, connector: impl HttpConnector) -> Result<Arc<dyn ObjectStore>> {
         let retry = RetryConfig {
             max_retries: 0,
@@ -136,6 +162,7 @@ impl Address {
                 let mut builder = AmazonS3Builder::from_env()
                     .with_bucket_name(&self.bucket)
                     .with_conditional_put(S3ConditionalPut::ETagMatch)
+                    .with_allow_http(self.allows_http)
                     .with_retry(retry)
                     .with_http_connector(connector);
                 if let Some(endpoint) = &self.endpoint {
@@ -144,35 +171,31 @@ impl Address {
                 if let Some(region) = &self.region {
                     builder = builder.with_region(region);
                 }
-                if self.allows_http {
-                    builder = builder.with_allow_http(true);
-                }
                 builder.build().map(shared)
             }
             Cloud::Google => {
+                let allow_http = GoogleConfigKey::Client(ClientConfigKey::AllowHttp);
                 let mut builder = GoogleCloudStorageBuilder::from_env()
                     .with_bucket_name(&self.bucket)
+                    .with_config(allow_http, self.allows_http.to_string())
                     .with_retry(retry)
                     .with_http_connector(connector);
                 if let Some(endpoint) = &self.endpoint {
                     builder = builder.with_base_url(endpoint);
-                }
-                if self.allows_http {
-                    let options = ClientOptions::new().with_allow_http(true);
-                    builder = builder.with_client_options(options);
                 }
                 builder.build().map(shared)
             }
             Cloud::Azure => {
                 let mut builder = MicrosoftAzureBuilder::from_env()
                     .with_container_name(&self.bucket)
+                    .with_allow_http(self.allows_http)
                     .with_retry(retry)
                     .with_http_connector(connector);
                 if let Some(endpoint) = &self.endpoint {
                     builder = builder.with_endpoint(endpoint.clone());
                 }
-                if self.allows_http {
-                    builder = builder.with_allow_http(true);
+                if !self.allows_http {
+                    builder = builder.with_use_emulator(false);
                 }
                 builder.build().map(shared)
             }
@@ -266,8 +289,16 @@ pub(super) fn invalid(message: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use object_store::ClientOptions;
+    use object_store::client::HttpClient;
+
+    use super::super::connector::Connector;
     use super::*;
     use crate::store::api::fixture::key;
+    use crate::store::lock::lock;
+    use crate::store::options::OpenOptions;
 
     #[test]
     fn a_name_has_a_key_of_its_own() {
@@ -307,5 +338,50 @@ mod tests {
         }
         let url = "s3://b/p?endpoint=http://127.0.0.1:9000&allow-http";
         assert_eq!(Address::parse(url).unwrap().to_string(), url);
+    }
+
+    #[test]
+    fn an_endpoint_of_the_environment_needs_the_permission_of_the_url() {
+        let of = |url: &str, endpoint: &str| {
+            let address = Address::parse(url).unwrap();
+            address.or_endpoint(Some(endpoint.to_owned()))
+        };
+        for url in ["s3://b", "gs://b", "az://b"] {
+            let error = of(url, "http://h:9000").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}");
+            assert!(error.to_string().contains("allow-http"), "{error}");
+            assert!(!of(url, "https://h:9000").unwrap().uses_http());
+            let allowed = of(&format!("{url}?allow-http"), "http://h:9000");
+            assert!(allowed.unwrap().uses_http());
+        }
+        let own = of("s3://b?endpoint=https://own", "http://h:9000").unwrap();
+        assert_eq!(own.endpoint.as_deref(), Some("https://own"));
+    }
+
+    /// A connector that keeps whether its last client may send requests without TLS: that of the service is made last.
+    #[derive(Clone, Debug)]
+    struct Recorder(Connector, Arc<Mutex<Option<String>>>);
+
+    impl HttpConnector for Recorder {
+        fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+            *lock(&self.1) = options.get_config_value(&ClientConfigKey::AllowHttp);
+            self.0.connect(options)
+        }
+    }
+
+    #[test]
+    fn only_the_url_allows_requests_without_tls() {
+        let connector = Connector::new(&OpenOptions::default()).unwrap();
+        let recorder = Recorder(connector, Arc::default());
+        for (url, allowed) in [
+            ("s3://b", "false"),
+            ("gs://b", "false"),
+            ("s3://b?allow-http", "true"),
+            ("gs://b?allow-http", "true"),
+        ] {
+            let address = Address::parse(url).unwrap();
+            address.client(recorder.clone()).unwrap();
+            assert_eq!(lock(&recorder.1).as_deref(), Some(allowed), "{url}");
+        }
     }
 }

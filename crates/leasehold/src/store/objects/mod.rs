@@ -77,7 +77,7 @@ pub struct Objects {
 
 impl Objects {
     fn new(url: &str, options: &OpenOptions) -> Result<Self> {
-        let address = Address::parse(url)?;
+        let address = Address::parse(url)?.with_environment()?;
         if options.username.is_some() || options.password.is_some() {
             let message = format!(
                 "an object store has no user and password; set {}",
