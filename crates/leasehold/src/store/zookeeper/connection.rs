@@ -7,6 +7,7 @@ use tokio::io::{
     AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf, split,
 };
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::error;
@@ -14,8 +15,11 @@ use super::jute::{Reader, Writer};
 use crate::fork::Process;
 use crate::{Result, Secret};
 
-/// The longest frame.
-const FRAME_MAX: usize = 32 * 1024 * 1024;
+/// The longest frame: a server replies with the names of all children of a node together.
+const FRAME_MAX: usize = 512 * 1024 * 1024;
+
+/// The longest frame before a session has begun, so that a server with another protocol is noticed.
+const FIRST_MAX: usize = 64 * 1024;
 
 /// How many bytes are read in one step, of small frames.
 const READ: usize = 8 * 1024;
@@ -58,6 +62,9 @@ pub(super) struct Connection {
 pub(super) struct Input {
     io: ReadHalf<Box<dyn Io>>,
     buffer: Vec<u8>,
+    frame_max: usize,
+    /// When the server has sent something.
+    pub(super) heard: Instant,
 }
 
 /// The frames for the server. While it accepts none of them, its own frames are still received.
@@ -90,6 +97,8 @@ impl Connection {
             input: Input {
                 io: input,
                 buffer: Vec::new(),
+                frame_max: FIRST_MAX,
+                heard: Instant::now(),
             },
             output: Output {
                 io: output,
@@ -133,6 +142,7 @@ impl Connection {
             id: if timeout > 0 { id } else { 0 },
             password: password.to_vec(),
         };
+        self.input.frame_max = FRAME_MAX;
         Ok(())
     }
 
@@ -208,7 +218,7 @@ impl Input {
         loop {
             if let Some(length) = self.buffer.first_chunk::<4>() {
                 let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-                if length > FRAME_MAX {
+                if length > self.frame_max {
                     return Err(error::not_zookeeper());
                 }
                 if self.buffer.len() >= 4 + length {
@@ -223,6 +233,7 @@ impl Input {
             if read.map_err(error::lost)? == 0 {
                 return Err(error::closed());
             }
+            self.heard = Instant::now();
         }
     }
 }

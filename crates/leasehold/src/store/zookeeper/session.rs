@@ -246,8 +246,9 @@ impl Shared {
     async fn serve(&self, connection: &mut Connection, calls: &mut Calls) -> End {
         let mut waiting = VecDeque::new();
         let (tick, silence) = (connection.timeout / 3, connection.timeout * 2 / 3);
-        let (mut heard, mut pinged, mut number) = (Instant::now(), Instant::now(), 0_i32);
+        let (mut pinged, mut number) = (Instant::now(), 0_i32);
         let error = loop {
+            let heard = connection.input.heard;
             let (has_room, is_sent) = (connection.output.has_room(), connection.output.is_sent());
             let ended = tokio::select! {
                 call = calls.next(), if has_room => match call {
@@ -268,7 +269,6 @@ impl Shared {
                 },
                 sent = connection.output.send(), if !is_sent => sent,
                 frame = connection.input.frame() => {
-                    heard = Instant::now();
                     frame.and_then(|frame| receive(&frame, &mut waiting, &self.changed))
                 }
                 () = sleep_until(pinged + tick) => {
@@ -276,10 +276,12 @@ impl Shared {
                     connection.output.add(&Writer::default().int(PING_NUMBER).int(PING).0);
                     Ok(())
                 }
-                () = sleep_until(heard + silence) => Err(error::no_session()),
+                () = sleep_until(heard + silence) => Ok(()),
             };
             if let Err(error) = ended {
                 break error;
+            } else if connection.input.heard + silence <= Instant::now() {
+                break error::no_session();
             }
         };
         for (_, reply) in waiting {
@@ -355,7 +357,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::store::zookeeper::scripted_server::{accept, settings};
+    use crate::store::zookeeper::scripted_server::{accept, reply, settings};
 
     /// Also one that does not read what was sent, so that nothing more can be sent.
     #[tokio::test]
@@ -380,6 +382,23 @@ mod tests {
         let mut calls = calls.into_iter();
         let first = calls.next().unwrap().await;
         assert!(matches!(first, Err(Failed::Lost(_))), "{first:?}");
+    }
+
+    /// The names of all documents are one frame.
+    #[tokio::test]
+    async fn a_long_list_ends_no_session() {
+        const BYTES: usize = 40_000_000;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let settings = settings(&listener, &Arc::default());
+        let (changed, _received) = mpsc::unbounded_channel();
+        let opened = Session::open(settings, changed);
+        let (session, mut stream) = tokio::join!(opened, accept(&listener, 10_000));
+        let session = session.unwrap();
+        let list = Writer::default().int(1).bytes(&vec![b'a'; BYTES]);
+        let call = session.call(Request::children("/a", false));
+        let (listed, _) = tokio::join!(call, reply(&mut stream, [(0, list)]));
+        assert_eq!(listed.unwrap().len(), BYTES + 8);
+        assert_eq!(session.number(), Some(1));
     }
 
     #[test]
