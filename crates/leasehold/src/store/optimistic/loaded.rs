@@ -17,6 +17,11 @@ use crate::store::query::RunningQuery;
 use crate::store::records::{ListPart, Record, Records};
 use crate::store::rows::{Damage, DamagedText};
 
+/// How many documents the first call reads, and how many bytes a call may have if the next one is to be longer: one whose
+/// documents are long takes no longer than its limit.
+const COUNT_FIRST: usize = 8;
+const BYTES: usize = 1024 * 1024;
+
 /// The documents of one step.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
@@ -94,8 +99,15 @@ impl Loaded {
         keys: Vec<Key>,
         seen: impl Fn(&Key, Document) -> (Result<Rows, DamagedText>, StoreTime),
     ) -> Result<()> {
-        for part in keys.chunks(DOCUMENTS_MAX) {
+        let (mut keys, mut count) = (&*keys, COUNT_FIRST);
+        while !keys.is_empty() {
+            let (part, left) = keys.split_at(count.min(keys.len()));
             let read = in_time(limit, documents.read(part.to_vec())).await?;
+            let texts = read.iter().filter_map(|document| document.text.as_ref());
+            count = match texts.map(String::len).sum::<usize>() <= BYTES {
+                true => (count * 2).min(DOCUMENTS_MAX),
+                false => (count / 2).max(1),
+            };
             for (key, document) in part.iter().zip(read) {
                 let (rows, now) = seen(key, document);
                 let rows = match rows {
@@ -109,6 +121,7 @@ impl Loaded {
                 };
                 self.records.insert(key.clone(), (rows, now));
             }
+            keys = left;
         }
         Ok(())
     }

@@ -47,6 +47,8 @@ struct InMemory {
     reply_delay: Duration,
     /// Whether clients are notified. All are alive then.
     has_messages: bool,
+    /// The bytes of the longest read.
+    longest_read: Arc<AtomicUsize>,
     /// How many writes have arrived.
     writes: Arc<AtomicUsize>,
     /// The receivers of the last write.
@@ -118,7 +120,10 @@ impl Documents for InMemory {
             text: texts.get(&key).map(|it| it.1.clone()),
             age: Duration::ZERO,
         };
-        Ok(keys.into_iter().map(document).collect())
+        let read: Vec<_> = keys.into_iter().map(document).collect();
+        let bytes = read.iter().flat_map(|it| &it.text).map(String::len).sum();
+        self.longest_read.fetch_max(bytes, Ordering::Relaxed);
+        Ok(read)
     }
 
     async fn replace(&self, writes: Vec<Write>) -> Vec<Replaced> {

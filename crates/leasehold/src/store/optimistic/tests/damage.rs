@@ -119,3 +119,17 @@ async fn a_list_of_completions_goes_on_behind_values() {
     let completions = listed(&client, Query::Completions(key("a").space));
     assert_eq!(completions.await.unwrap(), ["b", "c"]);
 }
+
+/// Whatever is in them.
+#[tokio::test]
+async fn a_list_reads_long_documents_in_small_parts() {
+    let documents = InMemory::default();
+    let client = TestClient::new(&documents, 1, 0);
+    for number in 0..200 {
+        put(&documents, key(&number.to_string()), "x".repeat(100_000));
+    }
+    let completions = listed(&client, Query::Completions(key("a").space));
+    assert!(completions.await.unwrap().is_empty());
+    let longest = documents.longest_read.load(Ordering::Relaxed);
+    assert!(longest < 4_000_000, "{longest}");
+}
