@@ -42,7 +42,9 @@ use crate::store::backend::ListenChange;
 use crate::store::hub::Hub;
 use crate::store::members::{Address, Clustered, Service};
 use crate::store::optimistic::Optimistic;
-use crate::store::optimistic::documents::{self, Document, Documents, Replaced, Version, Write};
+use crate::store::optimistic::documents::{
+    self, Document, Documents, Garbage, Replaced, Version, Write,
+};
 use crate::store::options::OpenOptions;
 use crate::store::records::ListPart;
 use crate::store::rule_store::RuleStore;
@@ -248,8 +250,8 @@ impl Documents for Etcd {
         Some(Version("0".to_owned()))
     }
 
-    fn has_unique_versions(&self) -> bool {
-        true
+    fn garbage(&self) -> Garbage {
+        Garbage::Everything
     }
 
     fn listen(&self, change: ListenChange) {

@@ -41,14 +41,38 @@ pub trait Documents: fmt::Display + fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether no two documents ever have the same version. Otherwise none is removed.
-    fn has_unique_versions(&self) -> bool {
-        false
+    /// Which documents are removed once nobody has needed them for long.
+    fn garbage(&self) -> Garbage {
+        Garbage::Nothing
     }
 
     /// A client of this process began or ended to listen. Does no I/O.
     fn listen(&self, change: ListenChange) {
         let _ = change;
+    }
+}
+
+/// Which documents a store can remove.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Garbage {
+    /// None.
+    #[default]
+    Nothing,
+    /// The descriptions of clients. Versions of another document in the same place may repeat, so that a late write of an
+    /// earlier one replaces it: for a description that is no harm, because only its client writes it.
+    Clients,
+    /// All, because no two documents ever have the same version.
+    Everything,
+}
+
+impl Garbage {
+    /// Whether the document of a name is removed.
+    pub(super) fn has(self, name: &Name) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Clients => name.client().is_some(),
+            Self::Everything => true,
+        }
     }
 }
 

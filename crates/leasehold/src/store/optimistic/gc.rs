@@ -12,6 +12,9 @@ pub(super) const UNUSED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The number of requests between two pages of names.
 const REQUESTS: usize = 1_000;
 
+/// How many documents are looked at together.
+pub(super) const PAGE: usize = 1_000;
+
 /// Where the search for documents that nobody needs goes on.
 #[derive(Debug, Default)]
 pub(super) struct GarbageCollector {

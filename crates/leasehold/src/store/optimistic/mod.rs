@@ -42,7 +42,7 @@ use tokio::time::{Instant as Deadline, timeout_at};
 
 use self::attempt::{Part, Run};
 use self::cache::{Cache, Entry};
-use self::documents::{Document, Documents, Replaced, Write};
+use self::documents::{Document, Documents, Garbage, Replaced, Write};
 use self::gc::GarbageCollector;
 use self::loaded::Loaded;
 use self::turns::Turns;
@@ -175,7 +175,7 @@ impl<D: Documents> Records<D> {
         while let Some(work) = rest.pop() {
             rest.append(&mut self.apply(Part::of(work)).await.1);
         }
-        if let Some(space) = garbage.filter(|_| self.documents.has_unique_versions())
+        if let Some(space) = garbage.filter(|_| self.documents.garbage() != Garbage::Nothing)
             && let Err(error) = self.collect_garbage(&space).await
         {
             tracing::debug!(store = %self.documents, %error, "old records are not removed now");
@@ -186,24 +186,28 @@ impl<D: Documents> Records<D> {
     async fn collect_garbage(&self, space: &Keyspace) -> Result<()> {
         let after = lock(&self.gc).cursor(space);
         let names = self.documents.names(space, &after).await?;
-        let last = names.entries.last().filter(|_| !names.is_last);
+        let garbage = self.documents.garbage();
+        let removable = names.entries.iter().filter(|name| garbage.has(name));
+        let keys: Vec<_> = removable
+            .take(gc::PAGE)
+            .map(|name| space.key(name.clone()))
+            .collect();
+        let last = match keys.last().filter(|_| keys.len() == gc::PAGE) {
+            Some(key) => Some(&key.name),
+            None => names.entries.last().filter(|_| !names.is_last),
+        };
         let last = last.map_or_else(String::new, |name| name.as_str().to_owned());
         lock(&self.gc).set_cursor(space, last);
-        let keys: Vec<_> = names
-            .entries
-            .into_iter()
-            .map(|name| space.key(name))
-            .collect();
         if keys.is_empty() {
             return Ok(());
         }
         let read = self.documents.read(keys.clone()).await?;
         let before = self.wall_time().before_span(gc::UNUSED);
         let received = self.clock.now();
-        let entries = read
-            .into_iter()
-            .map(|document| Entry::new(document, received));
-        let removals = keys.into_iter().zip(entries).filter_map(|(key, entry)| {
+        let found = keys.into_iter().zip(read);
+        let found = found.filter(|(_, document)| document.text.is_some());
+        let removals = found.filter_map(|(key, document)| {
+            let entry = Entry::new(document, received);
             entry.is_unused(before).then_some(Write {
                 key,
                 seen: entry.version,

@@ -2,6 +2,7 @@
 
 mod contention;
 mod damage;
+mod garbage;
 mod notices;
 
 use std::collections::{BTreeMap, HashSet};
@@ -38,6 +39,8 @@ struct InMemory {
     is_unreadable: Arc<Mutex<bool>>,
     /// Whether a document that is not known is written without being read.
     is_guessed: bool,
+    /// Which documents are removed.
+    garbage: Garbage,
     /// How many names a part of a list has, if not all.
     page: Option<usize>,
     /// How long each document takes, or only this one.
@@ -81,7 +84,10 @@ impl InMemory {
             }
             let receivers = write.messages.iter().map(|message| message.0);
             *lock(&self.receivers) = receivers.collect();
-            texts.insert(write.key, (version + 1, write.text.unwrap()));
+            match write.text {
+                Some(text) => drop(texts.insert(write.key, (version + 1, text))),
+                None => drop(texts.remove(&write.key)),
+            }
             let mut repeated = lock(&self.repeated);
             if *repeated > 0 {
                 *repeated -= 1;
@@ -148,6 +154,10 @@ impl Documents for InMemory {
 
     fn absent(&self) -> Option<Version> {
         self.is_guessed.then(|| Version("0".to_owned()))
+    }
+
+    fn garbage(&self) -> Garbage {
+        self.garbage
     }
 
     async fn alive(&self, clients: Vec<ClientId>) -> Result<HashSet<ClientId>> {

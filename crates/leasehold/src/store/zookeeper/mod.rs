@@ -1,7 +1,8 @@
 //! The store in ZooKeeper: each name is a node, whose data are a document.
 //!
 //! A write is a `multi`: the document, if it has still its version, with the messages to the clients of other processes, if they
-//! can be notified. A node that was deleted and made again begins with the same versions, so no document is ever deleted.
+//! can be notified. A node that was deleted and made again begins with the same versions, so only documents that describe clients
+//! are ever deleted.
 
 mod connection;
 #[cfg(feature = "doctor")]
@@ -33,7 +34,7 @@ use super::backend::ListenChange;
 use super::hub::Hub;
 use super::members::{Address, Clustered, Service};
 use super::optimistic::Optimistic;
-use super::optimistic::documents::{Document, Documents, Replaced, Version, Write};
+use super::optimistic::documents::{Document, Documents, Garbage, Replaced, Version, Write};
 use super::options::OpenOptions;
 use super::records::ListPart;
 use super::rule_store::RuleStore;
@@ -130,10 +131,13 @@ impl Zookeeper {
     /// The requests of a write: the document first, then for each receiver whether it is alive, and its messages.
     fn requests(&self, write: &Write) -> (Vec<Request>, Vec<Option<ClientId>>) {
         let path = self.paths.document(&write.key);
-        let text = write.text.as_deref().unwrap_or_default();
-        let document = match write.seen.0.parse() {
-            Ok(version) => Request::set(&path, text.as_bytes(), version),
-            Err(_) => Request::create(&path, text.as_bytes(), Mode::Persistent, self.access),
+        let document = match (&write.text, write.seen.0.parse()) {
+            (Some(text), Ok(version)) => Request::set(&path, text.as_bytes(), version),
+            (Some(text), Err(_)) => {
+                Request::create(&path, text.as_bytes(), Mode::Persistent, self.access)
+            }
+            (None, Ok(version)) => Request::delete_version(&path, version),
+            (None, Err(_)) => Request::check(&path),
         };
         let (mut requests, mut receivers) = (vec![document], vec![None]);
         let mut messages = BTreeMap::<ClientId, Vec<&str>>::new();
@@ -310,6 +314,10 @@ impl Documents for Zookeeper {
         Some(Version(ABSENT.to_owned()))
     }
 
+    fn garbage(&self) -> Garbage {
+        Garbage::Clients
+    }
+
     fn listen(&self, change: ListenChange) {
         match change {
             ListenChange::Began(client) => self.inboxes.add(client),
@@ -327,4 +335,56 @@ impl fmt::Display for Zookeeper {
 /// The URL of a store as its `Display`.
 pub(super) fn redacted_url(url: &str) -> Result<String> {
     Address::parse(SERVICE, url, &OpenOptions::default()).map(|address| address.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::jute::Writer;
+    use super::scripted_server::{accept, reply, settings};
+    use super::*;
+    use crate::store::api::fixture::key;
+
+    #[tokio::test]
+    async fn a_document_is_deleted_in_its_version_only() {
+        let hub = Arc::<Hub>::default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (changed, _) = tokio::sync::mpsc::unbounded_channel();
+        let settings = settings(&listener, &hub);
+        let (address, access) = (Arc::clone(&settings.address), Access::Everybody);
+        let opened = Session::open(settings, changed);
+        let (session, mut stream) = tokio::join!(opened, accept(&listener, 10_000));
+        let paths = Paths("/leasehold".to_owned());
+        let inboxes = Inboxes::new(session.unwrap(), hub, paths.clone(), access);
+        let zookeeper = Zookeeper {
+            address,
+            paths,
+            access,
+            inboxes: Arc::new(inboxes),
+        };
+        let removal = Write {
+            key: key("a"),
+            seen: Version("7".to_owned()),
+            text: None,
+            messages: Vec::new(),
+        };
+        let path = zookeeper.paths.document(&removal.key);
+        // The kind of the reply to a deletion is 2.
+        let done = Writer::default().int(2).flag(false).int(0);
+        let done = (0, done.int(-1).flag(true).int(-1));
+        let conflict = Writer::default().int(-1).flag(false).int(0);
+        let conflict = (0, conflict.int(code::BAD_VERSION));
+        for (replied, is_done) in [(done, true), (conflict, false)] {
+            let replaced = zookeeper.replace(vec![removal.clone()]);
+            let (replaced, sent) = tokio::join!(replaced, reply(&mut stream, [replied]));
+            let expected = Request::multi(&[Request::delete_version(&path, 7)]);
+            assert_eq!(sent, [expected.body]);
+            match &replaced[..] {
+                [Replaced::Done(_)] => assert!(is_done),
+                [Replaced::Conflict(None)] => assert!(!is_done),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }

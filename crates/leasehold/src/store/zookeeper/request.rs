@@ -85,7 +85,11 @@ impl Request {
     }
 
     pub(super) fn delete(path: &str) -> Self {
-        Self::new(DELETE, Writer::default().text(path).int(ANY))
+        Self::delete_version(path, ANY)
+    }
+
+    pub(super) fn delete_version(path: &str, version: i32) -> Self {
+        Self::new(DELETE, Writer::default().text(path).int(version))
     }
 
     pub(super) fn check(path: &str) -> Self {
