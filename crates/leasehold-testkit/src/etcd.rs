@@ -1,8 +1,9 @@
 //! A real etcd cluster of a test's own: one member, or three.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -255,6 +256,29 @@ impl EtcdCluster {
         match output.status.success() {
             true => Ok(text(&output.stdout)),
             false => Err(text(&output.stderr)),
+        }
+    }
+
+    /// Puts a value under each of these keys.
+    ///
+    /// # Panics
+    ///
+    /// If it fails.
+    pub fn put_all(&self, keys: &[String]) {
+        let running = self.members.iter().position(Option::is_some);
+        let host = self.host(running.expect("a running member"));
+        // A server takes 128 operations in a transaction.
+        for part in keys.chunks(100) {
+            let mut command = self.command(&host, &["txn"]);
+            command.stdin(Stdio::piped()).stdout(Stdio::null());
+            let mut etcdctl = command.spawn().expect("etcdctl");
+            let puts: Vec<_> = part.iter().map(|key| format!("put {key} x")).collect();
+            let mut input = etcdctl.stdin.take().expect("its input");
+            // No comparison, these operations, and no others.
+            let sent = write!(input, "\n{}\n\n\n", puts.join("\n"));
+            sent.expect("it reads");
+            drop(input);
+            assert!(etcdctl.wait().expect("its end").success(), "{puts:?}");
         }
     }
 

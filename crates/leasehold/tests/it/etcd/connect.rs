@@ -7,6 +7,7 @@ use std::thread;
 use leasehold_testkit::RedisServer;
 
 use super::*;
+use crate::readings::Readings as _;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tls_with_a_certificate_of_the_client() {
@@ -53,6 +54,20 @@ async fn below_a_prefix() {
         cluster.ctl(&["get", "leasehold/", "--prefix", "--keys-only"]),
         ""
     );
+}
+
+/// More of them than a part of a list has, and none of them a name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_goes_on_behind_keys_of_other_programs() {
+    let cluster = EtcdCluster::start();
+    let store = open(&cluster.url()).await;
+    granted(&*store, acquire("a", 1)).await;
+    let keys: Vec<_> = (0..1_001)
+        .map(|number| format!("leasehold/doc/app/t/0{{{number:04}"))
+        .collect();
+    cluster.put_all(&keys);
+    let listed = tokio::time::timeout(SOON, store.held(&space())).await;
+    assert_eq!(listed.expect("the list ends").unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
