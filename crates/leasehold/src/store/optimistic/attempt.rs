@@ -1,6 +1,6 @@
 //! The requests of a batch for one name, and their attempts.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -156,22 +156,20 @@ impl Part {
             };
         }
         let lines = entry.lines();
-        let commits = entry.commits + 1;
-        let unchanged: HashSet<_> = before.all_holders().collect();
-        let stamps = rows.all_holders().map(|holder| {
-            let is_same = unchanged.contains(holder) && !timed.contains(&holder.lease);
-            let stamp = entry.stamps.get(&holder.lease).filter(|_| is_same);
-            (holder.lease, stamp.copied().unwrap_or(commits))
-        });
         let written = Entry {
-            stamps: stamps.collect(),
+            stamps: entry.next_stamps(&before, &rows, &timed),
             rows: Ok(rows),
             watchers,
             time: now,
-            commits,
+            commits: entry.commits + 1,
             received: started,
             ..entry
         };
+        self.write(written, lines, messages)
+    }
+
+    /// The document is replaced by this one. It had so many lines before.
+    fn write(&mut self, written: Entry, lines: usize, messages: Messages) -> Run {
         let text = written.to_text();
         // A holder renews and releases its lease however many wait.
         if text.len() > TEXT_MAX && (written.lines() > lines || text.len() > TEXT_MAX + ROOM) {
@@ -265,6 +263,10 @@ fn too_long() -> Error {
     Error::new(ErrorKind::Store, message)
 }
 
+/// The messages to each client, with whether it stands for observers: a store that sends some of them after the write sends
+/// those last.
+type Messages = BTreeMap<(bool, ClientId), Vec<String>>;
+
 /// A document in a run of the rule.
 struct DocumentTransaction<'a> {
     rows: Rows,
@@ -274,8 +276,7 @@ struct DocumentTransaction<'a> {
     watcher: ClientId,
     watchers: BTreeMap<ClientId, StoreTime>,
     can_wait: bool,
-    /// By whether the client stands for observers: a store that sends some messages after the write sends those last.
-    messages: BTreeMap<(bool, ClientId), Vec<String>>,
+    messages: Messages,
 }
 
 impl DocumentTransaction<'_> {

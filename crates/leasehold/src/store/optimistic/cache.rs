@@ -1,6 +1,6 @@
 //! Documents as this process has seen them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use leasehold_core::record::{End, Environment};
 use leasehold_core::{ClientId, Instant, LeaseId, Rows, StoreTime};
@@ -77,6 +77,22 @@ impl Entry {
             let end = self.received.after(self.time.until(end));
             Some((holder.lease, stamp, end))
         })
+    }
+
+    /// The stamps of the next version, in which the clients of some leases count anew.
+    pub(super) fn next_stamps(
+        &self,
+        before: &Rows,
+        rows: &Rows,
+        timed: &BTreeSet<LeaseId>,
+    ) -> BTreeMap<LeaseId, u64> {
+        let unchanged: HashSet<_> = before.all_holders().collect();
+        let stamps = rows.all_holders().map(|holder| {
+            let is_same = unchanged.contains(holder) && !timed.contains(&holder.lease);
+            let stamp = self.stamps.get(&holder.lease).filter(|_| is_same);
+            (holder.lease, stamp.copied().unwrap_or(self.commits + 1))
+        });
+        stamps.collect()
     }
 
     /// Its text.

@@ -2,7 +2,7 @@
 //!
 //! The rule is applied in this process to a copy of the document, which then replaces the document if that has still the
 //! version of the copy. A refused write is no refusal of the request: the document is read again, and the rule applied again.
-//! From the second refusal on that is after a random pause, which grows with the time that an attempt takes, within the response
+//! From the second refusal on that is after a random pause, which grows with the time of an attempt, within the response
 //! timeout.
 //!
 //! # Time
@@ -230,7 +230,7 @@ impl<D: Documents> Records<D> {
         let mut replies = vec![Reply::Unknown(no_reply()); count];
         let mut rest = Vec::new();
         let mut waiting = self.turns.queue(parts);
-        let (mut open, mut pause) = (Vec::new(), Duration::ZERO);
+        let (mut open, mut pause) = (Vec::<Part>::new(), Duration::ZERO);
         while !(open.is_empty() && waiting.is_empty()) {
             // A name whose turn has come does not wait for the others.
             let end = match open.is_empty() {

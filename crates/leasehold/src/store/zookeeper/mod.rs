@@ -1,8 +1,8 @@
 //! The store in ZooKeeper: each name is a node, whose data are a document.
 //!
 //! A write is a `multi`: the document, if it has still its version, with the messages to the clients of other processes, if they
-//! can be notified. A node that was deleted and made again begins with the same versions, so only documents that describe clients
-//! are ever deleted.
+//! can be notified. A node that was deleted and made again begins with the same versions, so only documents that describe
+//! clients are ever deleted.
 
 mod connection;
 #[cfg(feature = "doctor")]
