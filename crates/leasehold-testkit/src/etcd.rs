@@ -195,7 +195,7 @@ impl EtcdCluster {
 
     /// Stops a member: it keeps its connections and replies to nothing.
     pub fn pause(&self, nth: usize) {
-        self.member(nth).signal(Signal::STOP);
+        self.member(nth).stop();
     }
 
     /// Lets a stopped member go on.

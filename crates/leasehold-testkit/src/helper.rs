@@ -172,15 +172,7 @@ impl Helper {
     ///
     /// If it was killed before.
     pub fn stop(&self) {
-        self.signal(Signal::STOP);
-        let tasks = format!("/proc/{}/task", self.pid());
-        eventually(SIGNAL_TIMEOUT, || {
-            let threads = fs::read_dir(&tasks).into_iter().flatten().flatten();
-            threads.into_iter().all(|thread| {
-                let state = state_in(&thread.path().join("stat").to_string_lossy());
-                matches!(state, None | Some('T' | 'Z' | 'X'))
-            })
-        });
+        stop_process(self.pid());
     }
 
     /// Resumes it.
@@ -234,6 +226,19 @@ impl Drop for Helper {
 #[must_use]
 pub fn process_state(pid: Pid) -> Option<char> {
     state_in(&format!("/proc/{pid}/stat"))
+}
+
+/// Stops a process, and waits until none of its threads runs.
+pub(crate) fn stop_process(pid: Pid) {
+    kill_process(pid, Signal::STOP).expect("the process takes signals");
+    let tasks = format!("/proc/{pid}/task");
+    eventually(SIGNAL_TIMEOUT, || {
+        let threads = fs::read_dir(&tasks).into_iter().flatten().flatten();
+        threads.into_iter().all(|thread| {
+            let state = state_in(&thread.path().join("stat").to_string_lossy());
+            matches!(state, None | Some('T' | 'Z' | 'X'))
+        })
+    });
 }
 
 fn state_in(stat: &str) -> Option<char> {

@@ -354,7 +354,7 @@ impl RedisServer {
 
     /// Stops the server: it keeps its connections and replies to nothing.
     pub fn stop(&self) {
-        self.process().signal(Signal::STOP);
+        self.process().stop();
     }
 
     /// Lets a stopped server go on.

@@ -90,7 +90,7 @@ impl S3Server {
 
     /// Stops it: it keeps its connections and replies to nothing.
     pub fn pause(&self) {
-        self.process.signal(Signal::STOP);
+        self.process.stop();
     }
 
     /// Lets it go on after a stop.

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::helper::{process_state, spawn_in_lasting_thread};
+use crate::helper::{process_state, spawn_in_lasting_thread, stop_process};
 
 pub(crate) struct Supervised(Child);
 
@@ -30,6 +30,11 @@ impl Supervised {
     /// Sends a signal to the program. Its pid cannot have been given to another, as it is reaped when this is dropped.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).expect("the process takes signals");
+    }
+
+    /// Stops the program, and waits until none of its threads runs.
+    pub(crate) fn stop(&self) {
+        stop_process(Pid::from_child(&self.0));
     }
 
     /// Whether any thread of it lives: the first may have gone before the others, which keep the

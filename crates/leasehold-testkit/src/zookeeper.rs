@@ -166,7 +166,7 @@ impl ZookeeperServer {
 
     /// Stops a server: it keeps its connections and replies to nothing.
     pub fn pause(&self, nth: usize) {
-        self.server(nth).signal(Signal::STOP);
+        self.server(nth).stop();
     }
 
     /// Lets a stopped server go on.
