@@ -2,25 +2,28 @@
 
 use std::time::Duration;
 
-/// A model of the record of a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
-    /// How many clients there are.
-    pub(crate) clients: usize,
-    /// The duration of a tick. The rule's allowance for drift is two ticks of a millisecond.
-    pub(crate) tick: Duration,
-    /// How many ticks a store keeps a lease.
-    pub(crate) ttl: u8,
-    /// How many ticks the lock is to stay taken from its grant on.
-    pub(crate) min_hold: u8,
-    /// By how many ticks the clock of each client may gain on that of the store, at any moments.
-    pub(crate) gain: u8,
-    /// Whether there is a run, which a release completes.
-    pub(crate) runs: bool,
-    /// How often an operator frees the lock.
-    pub(crate) revocations: u8,
-    /// The rule that is changed.
-    pub(crate) mutation: Option<Mutation>,
+setup! {
+    /// A model of the record of a lock.
+    ///
+    /// By the rule: two clients, leases of three seconds, a minimum hold of four, clocks that agree, and no mutation.
+    Record {
+        /// How many clients there are.
+        clients: usize = 2,
+        /// The duration of a tick. The rule's allowance for drift is two ticks of a millisecond.
+        tick: Duration = Duration::from_secs(1),
+        /// How many ticks a store keeps a lease.
+        ttl: u8 = 3,
+        /// How many ticks the lock is to stay taken from its grant on.
+        min_hold: u8 = 4,
+        /// By how many ticks the clock of each client may gain on that of the store, at any moments.
+        gain: u8 = 0,
+        /// Whether there is a run, which a release completes.
+        runs: bool = false,
+        /// How often an operator frees the lock.
+        revocations: u8 = 1,
+        /// The rule that is changed.
+        mutation: Option<Mutation> = None,
+    }
 }
 
 /// A rule that is changed.
@@ -42,18 +45,4 @@ pub(crate) enum Mutation {
     CompletesUnheld,
     /// A client that waits does not ask again whether the run is complete.
     DecidesOnce,
-}
-
-impl Record {
-    /// Two clients, leases of three seconds, a minimum hold of four, clocks that agree, and no mutation.
-    pub(crate) const RULE: Self = Self {
-        clients: 2,
-        tick: Duration::from_secs(1),
-        ttl: 3,
-        min_hold: 4,
-        gain: 0,
-        runs: false,
-        revocations: 1,
-        mutation: None,
-    };
 }
