@@ -28,7 +28,7 @@ enum Direction {
 }
 
 /// The host of a session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Watching {
     session: NodeSession<u64>,
     /// The lease that it has registered.
@@ -45,9 +45,7 @@ impl Watching {
                 true => NodeSession::lingering(),
                 false => NodeSession::default(),
             },
-            registered: None,
-            pause_ends: None,
-            connections: 0,
+            ..Self::default()
         }
     }
 

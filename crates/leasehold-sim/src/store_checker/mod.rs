@@ -53,7 +53,7 @@ impl At<'_> {
 }
 
 /// Checks the operations on one name in the order in which its store applied them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct StoreChecker {
     hold: Option<Hold>,
     queue: Queue,
@@ -68,11 +68,8 @@ impl StoreChecker {
     #[must_use]
     pub fn new(slack: Duration) -> Self {
         Self {
-            hold: None,
-            queue: Queue::default(),
-            written: BTreeSet::new(),
-            last_token: 0,
             slack: u64::try_from(slack.as_micros()).unwrap_or(u64::MAX),
+            ..Self::default()
         }
     }
 

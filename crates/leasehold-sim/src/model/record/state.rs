@@ -4,7 +4,7 @@
 pub(super) const CLIENTS: usize = 3;
 
 /// A lock, and the clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(super) hold: Hold,
     /// The ticks until the lease or the minimum hold in the record ends.
@@ -83,16 +83,8 @@ pub(super) enum Phase {
 impl State {
     pub(super) fn new(revocations: u8) -> Self {
         Self {
-            hold: Hold::None,
-            remaining: 0,
-            queue: [0; CLIENTS],
             revocations,
-            reserved: 0,
-            limit: 0,
-            foreign: false,
-            completed_by: 0,
-            repeated: false,
-            clients: Default::default(),
+            ..Self::default()
         }
     }
 

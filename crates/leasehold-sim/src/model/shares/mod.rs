@@ -189,15 +189,8 @@ impl Model for Shares {
 
     fn initial(&self) -> Vec<State> {
         vec![State {
-            used: 0,
-            earliest: 0,
-            phase: 0,
-            shares: Default::default(),
-            queue: [None; CLIENTS],
-            clients: Default::default(),
-            copy: None,
             faults: self.faults,
-            flaw: None,
+            ..State::default()
         }]
     }
 

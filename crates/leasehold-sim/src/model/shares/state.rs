@@ -6,7 +6,7 @@ use crate::model::explore::Property;
 pub(super) const CLIENTS: usize = 3;
 
 /// A lock, and the clients. Tokens are small numbers, 0 for none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     /// The sum of the weights, as the store keeps it.
     pub(super) used: u64,
