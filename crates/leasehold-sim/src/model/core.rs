@@ -5,9 +5,39 @@ use std::time::Duration;
 
 use leasehold_core::id::{ClientId, LeaseId};
 use leasehold_core::record::End;
-use leasehold_core::time::{StoreTime, Ttl};
+use leasehold_core::time::{Instant, StoreTime, Ttl};
 use leasehold_core::token::{Token, TokenCount};
 use leasehold_core::{Acquire, Environment, Holder, Op, Outcome, Rows};
+
+/// The time of the clock of a store. Only durations make a difference.
+pub(super) const NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
+
+/// A duration in ticks, rounded up.
+pub(super) fn ticks(duration: Duration, tick: Duration) -> u8 {
+    let ticks = duration.as_nanos().div_ceil(tick.as_nanos());
+    u8::try_from(ticks).unwrap_or(u8::MAX)
+}
+
+/// An instant so long ago, and the present one.
+pub(super) fn instants(age: Duration) -> (Instant, Instant) {
+    let now = Instant::from_nanos(u64::from(u32::MAX) << 20);
+    (now.before(age), now)
+}
+
+/// The lease of a client. No client has two.
+pub(super) fn lease_of(client: usize) -> LeaseId {
+    LeaseId {
+        client: ClientId::from_random([client as u8; 16]),
+        number: 1,
+    }
+}
+
+/// The client of a lease.
+pub(super) fn client_of(lease: LeaseId) -> usize {
+    let mut clients = 0..usize::from(u8::MAX);
+    let client = clients.find(|client| lease_of(*client) == lease);
+    client.unwrap_or(usize::MAX)
+}
 
 /// The lease of the attempt with this number.
 pub(super) fn lease(attempt: usize) -> LeaseId {

@@ -5,18 +5,14 @@ use std::time::Duration;
 
 use leasehold_core::MinHold;
 use leasehold_core::record::{Change, Changes, Note, Part, Row, Unless};
-use leasehold_core::time::{self, Instant, StoreTime, Ttl};
+use leasehold_core::time::{self, StoreTime, Ttl};
 use leasehold_core::{
-    Acquire, ClientId, CompletionKey, Environment, Holder, LeaseId, NewNote, Op, Outcome, Rows,
-    Token, Whom,
+    Acquire, CompletionKey, Environment, Holder, NewNote, Op, Outcome, Rows, Token, Whom,
 };
 
 use super::setup::{Mutation, Record};
 use super::state::{CLIENTS, Hold, Phase, State};
-use crate::model::core;
-
-/// The time of every clock. Only durations make a difference.
-const NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
+use crate::model::core::{self, NOW, client_of, lease_of};
 
 /// When the waiters joined the queue, which is kept because they repeat their requests.
 const BEFORE: StoreTime = StoreTime::from_micros(NOW.as_micros() - 1);
@@ -33,21 +29,6 @@ fn unless() -> Unless {
     Unless::Key { key, asked }
 }
 
-/// The lease of a client. No client has two.
-pub(super) fn lease(at: usize) -> LeaseId {
-    LeaseId {
-        client: ClientId::from_random([at as u8; 16]),
-        number: 1,
-    }
-}
-
-/// The client of a lease.
-fn client(lease: LeaseId) -> usize {
-    let mut clients = 0..CLIENTS;
-    let client = clients.find(|at| self::lease(*at).client == lease.client);
-    client.unwrap_or(CLIENTS)
-}
-
 impl Record {
     fn ttl(&self) -> Ttl {
         Ttl::remainder(self.tick * u32::from(self.ttl))
@@ -58,17 +39,17 @@ impl Record {
         Op::Acquire(Acquire {
             wait: true,
             unless: (self.runs && decides).then(unless),
-            ..Acquire::mutex(lease(at), self.ttl())
+            ..Acquire::mutex(lease_of(at), self.ttl())
         })
     }
 
     pub(super) fn renew(&self, at: usize) -> Op {
-        Op::renew(lease(at), self.ttl())
+        Op::renew(lease_of(at), self.ttl())
     }
 
     pub(super) fn enter(&self, at: usize) -> Op {
         Op::Renew {
-            lease: lease(at),
+            lease: lease_of(at),
             ttl: self.ttl(),
             count: Some(NonZeroU32::MIN.saturating_add(1)),
         }
@@ -84,7 +65,7 @@ impl Record {
             keep: KEEP,
         };
         Op::Release {
-            lease: lease(at),
+            lease: lease_of(at),
             rest: (rest > 0).then(|| Ttl::remainder(self.tick * u32::from(rest))),
             note: completes.then(note),
         }
@@ -126,7 +107,7 @@ impl Record {
                 },
             ) => {
                 if let Hold::Lease(holder) = state.hold {
-                    *lease = self::lease(holder);
+                    *lease = lease_of(holder);
                 }
             }
             _ => {}
@@ -168,17 +149,18 @@ impl Record {
         let before = state.hold;
         let note = record.note(&unless().slot(), &Environment { now: NOW });
         if let Some(note) = note {
-            state.complete(client(note.lease));
+            state.complete(client_of(note.lease));
         }
         let held = core::holder(&record, NOW);
         state.hold = match held {
             None => Hold::None,
-            Some((holder, _)) if holder.is_reserved => Hold::Min(client(holder.lease)),
-            Some((holder, _)) => Hold::Lease(client(holder.lease)),
+            Some((holder, _)) if holder.is_reserved => Hold::Min(client_of(holder.lease)),
+            Some((holder, _)) => Hold::Lease(client_of(holder.lease)),
         };
-        state.remaining = self.ticks(held.map_or(Duration::ZERO, |(_, time_left)| time_left));
+        let time_left = held.map_or(Duration::ZERO, |(_, time_left)| time_left);
+        state.remaining = core::ticks(time_left, self.tick);
         let waiters = record.waiters(&Environment { now: NOW });
-        state.wait(waiters.map(|waiter| client(waiter.lease)));
+        state.wait(waiters.map(|waiter| client_of(waiter.lease)));
         if let Hold::Lease(at) = state.hold
             && before != state.hold
         {
@@ -196,7 +178,7 @@ impl Record {
         let end = NOW.after_span(self.tick * u32::from(state.remaining));
         let holder = Holder {
             is_reserved: matches!(state.hold, Hold::Min(_)),
-            ..core::held_by(lease(holder), end)
+            ..core::held_by(lease_of(holder), end)
         };
         let mut record = Rows::held(holder, None);
         for at in state.waiters() {
@@ -204,7 +186,7 @@ impl Record {
         }
         if let Some(at) = state.completed_by() {
             let note = Note {
-                lease: lease(at),
+                lease: lease_of(at),
                 token: Token::MAX,
                 number: 1,
                 text: "".into(),
@@ -217,16 +199,10 @@ impl Record {
         record
     }
 
-    /// A duration in ticks, rounded up.
-    fn ticks(&self, duration: Duration) -> u8 {
-        let ticks = duration.as_nanos().div_ceil(self.tick.as_nanos());
-        u8::try_from(ticks).unwrap_or(u8::MAX)
-    }
-
     /// For how many ticks a lease can be relied on whose request was sent `age` ticks ago.
     pub(super) fn reliable_for(&self, age: u8) -> u8 {
-        let (sent, now) = self.instants(age);
-        self.ticks(now.until(time::deadline(sent, self.ttl())))
+        let (sent, now) = core::instants(self.tick * u32::from(age));
+        core::ticks(now.until(time::deadline(sent, self.ttl())), self.tick)
     }
 
     /// The rest of a minimum hold that was begun `age` ticks ago.
@@ -234,16 +210,10 @@ impl Record {
         if self.mutation == Some(Mutation::WithoutDrift) {
             return self.min_hold.saturating_sub(age);
         }
-        let (begun, now) = self.instants(age);
+        let (begun, now) = core::instants(self.tick * u32::from(age));
         let min_hold = MinHold::begin(self.tick * u32::from(self.min_hold), begun);
         let rest = min_hold.remaining(now);
-        rest.map_or(0, |rest| self.ticks(rest.as_duration()))
-    }
-
-    /// `age` ticks ago, and now.
-    fn instants(&self, age: u8) -> (Instant, Instant) {
-        let now = Instant::from_nanos(u64::from(u32::MAX) << 20);
-        (now.before(self.tick * u32::from(age)), now)
+        rest.map_or(0, |rest| core::ticks(rest.as_duration(), self.tick))
     }
 
     /// The age of a lease that makes no further difference: its deadline has passed, and its minimum hold.

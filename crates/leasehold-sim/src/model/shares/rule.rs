@@ -4,17 +4,14 @@ use std::time::Duration;
 
 use leasehold_core::record::{Body, Change, Changes, End, Head, Leases, Part, QueueHead, Row};
 use leasehold_core::{
-    Acquire, ClientId, Environment, Holder, LeaseId, Mismatch, Op, Outcome, Rows, StoreTime, Token,
+    Acquire, ClientId, Environment, Holder, Mismatch, Op, Outcome, Rows, StoreTime, Token,
     TokenCount, Ttl, Waiter,
 };
 
 use super::setup::{Mutation, Shares};
 use super::state::{CLIENTS, Message, Phase, Queued, Share, State};
-use crate::model::core;
+use crate::model::core::{self, NOW, client_of, lease_of};
 use crate::model::explore::Property;
-
-/// The time of every clock. Only durations make a difference.
-const NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
 
 /// How long the store keeps a grant to a waiter: the acceptance ttl.
 const TICK: Duration = Duration::from_millis(leasehold_core::record::queue::ACCEPTANCE_MS);
@@ -27,19 +24,6 @@ const KEEP: Duration = Duration::from_secs(3_600);
 
 fn ttl() -> Ttl {
     Ttl::remainder(TICK * TTL)
-}
-
-fn lease(at: usize) -> LeaseId {
-    LeaseId {
-        client: ClientId::from_random([at as u8; 16]),
-        number: 1,
-    }
-}
-
-fn client(lease: LeaseId) -> usize {
-    let mut clients = 0..CLIENTS;
-    let client = clients.find(|at| self::lease(*at) == lease);
-    client.unwrap_or(CLIENTS)
 }
 
 /// A token that is not in front of the clock.
@@ -62,7 +46,7 @@ fn ticks(End::At(end): End) -> u8 {
 
 impl Shares {
     pub(super) fn op(&self, at: usize, message: Message) -> Op {
-        let (lease, tokens) = (lease(at), TokenCount::MIN);
+        let (lease, tokens) = (lease_of(at), TokenCount::MIN);
         match message {
             Message::Acquire { size } => Op::Acquire(Acquire {
                 claim: self.claim(size),
@@ -130,7 +114,7 @@ impl Shares {
         let clients = state.clients;
         let reaches = |id: ClientId| {
             let mut clients = clients.iter().enumerate();
-            clients.any(|(at, it)| lease(at).client == id && it.phase != Phase::Dead)
+            clients.any(|(at, it)| lease_of(at).client == id && it.phase != Phase::Dead)
         };
         let applied = record.apply(op, &Environment { now: NOW }, reaches);
         self.read(&record, state);
@@ -144,15 +128,15 @@ impl Shares {
             let holder = Holder {
                 weight: self.weight(share.size),
                 first: token(share.token),
-                ..core::held_by(lease(at), NOW)
+                ..core::held_by(lease_of(at), NOW)
             };
             let end = end(share.remaining);
             let row = Row::Holder(Holder { end, ..holder });
-            rows.push(Change::Put(Part::Holder(lease(at)), row));
+            rows.push(Change::Put(Part::Holder(lease_of(at)), row));
         }
         let holders = rows.len() as u64;
         for (place, waiter) in (1..).zip(state.waiters()) {
-            let lease = lease(waiter.client);
+            let lease = lease_of(waiter.client);
             let row = Row::Waiter(Waiter {
                 lease,
                 place: if waiter.converts { 0 } else { place },
@@ -209,12 +193,12 @@ impl Shares {
                 token: number(holder.first),
                 remaining: ticks(holder.end),
             };
-            if let Some(at) = state.shares.get_mut(client(holder.lease)) {
+            if let Some(at) = state.shares.get_mut(client_of(holder.lease)) {
                 *at = share;
             }
         }
         let places = record.waiters(&long_ago).map(|waiter| Queued {
-            client: client(waiter.lease),
+            client: client_of(waiter.lease),
             size: self.size(waiter.claim.weight()),
             converts: waiter.is_conversion(),
         });

@@ -1,20 +1,15 @@
 //! The rule that ships.
 
-use std::time::Duration;
-
 use leasehold_core::quorum::{
     Decision, Observation, Round, RunId, Size, Step, Verdict, Vote, decide, quarantine,
 };
-use leasehold_core::time::{self, Instant, StoreTime, Ttl};
+use leasehold_core::time::{self, Ttl};
 use leasehold_core::token::TokenCount;
 use leasehold_core::{Loss, Op, Outcome};
 
 use super::setup::{Admission, Deadline, Fault, Times};
 use super::state::{Acquire, Master, Renew, State};
-use crate::model::core;
-
-/// The time of every clock. Only durations make a difference.
-const NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
+use crate::model::core::{self, NOW};
 
 /// The run of a master, and the previous one.
 const RUNS: [RunId; 2] = [RunId(2), RunId(1)];
@@ -38,27 +33,20 @@ impl<const N: usize> Times<N> {
         let outcome = core::apply(&mut record, op, NOW);
         master.used |= matches!(outcome, Outcome::Granted { .. });
         let (hold, time_left) = core::hold(&record, NOW);
-        (master.hold, master.remaining) = (hold, self.ticks(time_left));
+        (master.hold, master.remaining) = (hold, core::ticks(time_left, self.tick));
         Some(outcome)
-    }
-
-    /// A duration in ticks, rounded up.
-    fn ticks(&self, duration: Duration) -> u8 {
-        let ticks = duration.as_nanos().div_ceil(self.tick.as_nanos());
-        u8::try_from(ticks).unwrap_or(UNLIMITED)
     }
 
     /// For how many ticks a lease can be relied on whose request was sent `age` ticks ago.
     pub(super) fn reliable_for(&self, age: u8) -> u8 {
-        let now = Instant::from_nanos(u64::from(u32::MAX) << 20);
-        let sent = now.before(self.tick * u32::from(age));
+        let (sent, now) = core::instants(self.tick * u32::from(age));
         let deadline = match self.deadline {
             Deadline::Rule => time::deadline(sent, self.ttl()),
             Deadline::FromReply => time::deadline(now, self.ttl()),
             Deadline::WithoutMargin => sent.after(self.ttl().as_duration()),
             Deadline::Never => return UNLIMITED,
         };
-        self.ticks(now.until(deadline))
+        core::ticks(now.until(deadline), self.tick)
     }
 
     /// Whether masters are inspected before they are admitted.
@@ -69,7 +57,7 @@ impl<const N: usize> Times<N> {
 
     /// A tick more than the wait of a master that is kept out.
     pub(super) fn wait_max(&self) -> u8 {
-        self.ticks(quarantine(self.ttl())) + 1
+        core::ticks(quarantine(self.ttl()), self.tick) + 1
     }
 
     /// The result of an inspection.

@@ -3,20 +3,17 @@
 use std::time::Duration;
 
 use leasehold_core::id::{ClientId, LeaseId};
-use leasehold_core::time::{self, Instant, StoreTime, Ttl};
+use leasehold_core::time::{self, Instant, Ttl};
 use leasehold_core::watchdog::{Evidence, Terms};
 use leasehold_core::{Acquire, Op, Outcome};
 
 use super::Monitor;
 use super::setup::{DeathProof, INTERVAL, MAX_PAUSE, ReleaseCondition, Renewal, Restart, Setup};
 use super::state::{FREE, HOST, Kind, RIVAL, State, UNLIMITED};
-use crate::model::core;
+use crate::model::core::{self, NOW};
 
 /// A tick.
 pub(super) const TICK: Duration = Duration::from_secs(1);
-
-/// The time of the store's clock. Only durations make a difference.
-const STORE_NOW: StoreTime = StoreTime::from_micros(1_000_000_000);
 
 impl Setup {
     pub(super) fn ttl(self) -> Ttl {
@@ -51,8 +48,7 @@ impl Setup {
     /// Whether a lease survives a failed action.
     pub(super) fn survives_failed_action(self) -> bool {
         let silence = self.terms(UNLIMITED, self.node_now()).silence_timeout;
-        let silence = silence.as_nanos().div_ceil(TICK.as_nanos()) as u8;
-        INTERVAL + silence + 1 < self.ttl
+        INTERVAL + core::ticks(silence, TICK) + 1 < self.ttl
     }
 
     pub(super) fn monitor(self, node: usize) -> Monitor {
@@ -104,16 +100,16 @@ impl Setup {
     /// Applies an operation.
     fn apply(self, state: &mut State, op: &Op, of: u8) -> Outcome {
         let before = self.held(state);
-        let end = STORE_NOW.after_span(TICK * u32::from(state.remaining));
+        let end = NOW.after_span(TICK * u32::from(state.remaining));
         let mut record = core::record(before, end);
-        let outcome = core::apply(&mut record, op, STORE_NOW);
-        match core::holder(&record, STORE_NOW) {
+        let outcome = core::apply(&mut record, op, NOW);
+        match core::holder(&record, NOW) {
             None => (state.holder, state.remaining) = (FREE, 0),
             Some((after, time_left)) => {
                 if before != Some(after.lease) {
                     state.holder = of;
                 }
-                state.remaining = time_left.as_nanos().div_ceil(TICK.as_nanos()) as u8;
+                state.remaining = core::ticks(time_left, TICK);
             }
         }
         outcome
