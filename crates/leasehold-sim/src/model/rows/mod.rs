@@ -13,8 +13,6 @@ macro_rules! table {
 }
 
 mod documents;
-mod failover;
-mod latch;
 mod record;
 mod shares;
 mod times;
@@ -22,6 +20,8 @@ mod tokens;
 mod watchdog;
 
 use super::explore::{Model, Report, explore};
+use super::failover::Failover;
+use super::latch::Latch;
 use super::watchdog::Milestone;
 
 /// The document with the table of the results.
@@ -115,13 +115,33 @@ impl Row {
 pub fn rows(extent: Extent) -> Vec<Row> {
     let mut rows = tokens::rows(extent);
     rows.extend(times::rows(extent));
-    rows.extend(failover::rows());
+    rows.extend(failover());
     rows.extend(record::rows(extent));
     rows.extend(shares::rows(extent));
-    rows.extend(latch::rows());
+    rows.extend(latch());
     rows.extend(documents::rows(extent));
     rows.extend(watchdog::rows(extent));
     expected(rows)
+}
+
+/// The variants on failover.
+fn failover() -> Vec<Row> {
+    let rule = Failover::RULE;
+    table! {
+        "a replica without the last grants is promoted; tokens by counter and clock": rule;
+        "with tokens by the counter alone": rule, clock = false;
+        "tokens by counter and clock, but the promotion takes no time": rule, gap = 0;
+        "the replica's clock is behind by a tick more than the promotion takes": rule, behind = 3;
+        "the replica is promoted, and the old store goes on": rule, split_brain = true;
+    }
+}
+
+/// The variants on latches.
+fn latch() -> Vec<Row> {
+    table! {
+        "three members arrive at a latch that two open": Latch::RULE;
+        "but each arrival counts a number down": Latch::RULE, counts_down = true;
+    }
 }
 
 /// Adds the expected results. Searches each row behind the previous one, because descriptions repeat.

@@ -27,7 +27,7 @@ fn exclusion_has_the_expected_results() {
 
 #[test]
 fn failover_has_the_expected_results() {
-    check(failover::rows());
+    check(failover());
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn shares_have_the_expected_results() {
 
 #[test]
 fn latches_have_the_expected_results() {
-    check(latch::rows());
+    check(latch());
 }
 
 #[test]
