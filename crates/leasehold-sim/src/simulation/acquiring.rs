@@ -141,17 +141,12 @@ impl Acquiring {
         if accepted.is_some() {
             cx.report.count(Occurrence::Accepted);
         }
-        let (lease, hold) = match (cx.setup.mutation, accepted) {
-            (Some(Mutation::DeadlineFromReply), None) => {
-                Lease::granted(policy, ttl, options.term(cx.now), cx.now)
-            }
-            (Some(Mutation::AcceptsFullTtl), Some(grant)) => {
-                let longer = ttl.as_duration().saturating_sub(grant.ttl.as_duration());
-                let deadline = granted.lease.deadline().after(longer);
-                Lease::accepted(policy, ttl, Term::Renewed, (cx.now, deadline))
-            }
-            _ => return granted,
+        let Some(grant) = accepted.filter(|_| cx.setup.has(Mutation::AcceptsFullTtl)) else {
+            return granted;
         };
+        let longer = ttl.as_duration().saturating_sub(grant.ttl.as_duration());
+        let deadline = granted.lease.deadline().after(longer);
+        let (lease, hold) = Lease::accepted(policy, ttl, Term::Renewed, (cx.now, deadline));
         GrantedLease {
             lease,
             hold,

@@ -32,11 +32,8 @@ pub(super) struct Holder {
     second: Option<(HoldId, Instant)>,
     /// When its lease is to be polled. If that is late, the process was stopped.
     scheduled: Option<Instant>,
-    /// Whether a reply reported the loss.
-    lost: bool,
     /// Whether the user has noticed the loss.
     noticed: bool,
-    mutation: Option<Mutation>,
     /// The writer of its values, in an election.
     pub(super) leading: Option<Leading>,
 }
@@ -63,18 +60,13 @@ impl Holder {
             until,
             second: None,
             scheduled: None,
-            lost: false,
             noticed: false,
-            mutation: cx.setup.mutation,
         }
     }
 
     pub(super) fn hold(&self, now: Instant) -> Option<Hold> {
         let is_relied_on = match self.lease.state(now) {
-            _ if self.mutation == Some(Mutation::NoDeadline) => !self.lost,
-            State::Held { until } | State::Jeopardy { until, .. } => {
-                now < until || self.mutation == Some(Mutation::IgnoresPauses)
-            }
+            State::Held { until } | State::Jeopardy { until, .. } => now < until,
             State::Lost(_) => false,
         };
         is_relied_on.then_some((self.id, self.token))
@@ -203,7 +195,6 @@ impl Holder {
     }
 
     pub(super) fn lose(&mut self, cause: Cause) {
-        self.lost = true;
         self.lease.lose(cause);
     }
 
@@ -214,17 +205,13 @@ impl Holder {
     }
 
     fn renewed(&mut self, call: Call, cx: &mut Context<'_>) {
-        let sent = match cx.setup.mutation {
-            Some(Mutation::DeadlineFromReply) => cx.now,
-            _ => call.sent,
-        };
         if cx.setup.has(Mutation::RevivedLease) && self.lease.state(cx.now).is_lost() {
             let term = self.lease.holds().term(self.first);
             let term = term.unwrap_or(Term::Renewed);
-            (self.lease, self.first) = Lease::granted(self.policy, call.ttl, term, sent);
+            (self.lease, self.first) = Lease::granted(self.policy, call.ttl, term, call.sent);
             self.second = None;
         } else {
-            self.lease.renewed(sent, call.ttl, cx.now);
+            self.lease.renewed(call.sent, call.ttl, cx.now);
         }
     }
 

@@ -144,9 +144,7 @@ impl Node {
                 }
                 for number in changes.unregister {
                     watched.registered.remove(&number);
-                    if !setup.has(Mutation::IgnoresUnregistrations) {
-                        monitor.unregister(number);
-                    }
+                    monitor.unregister(number);
                 }
                 return Some(FromNode::Acknowledged(changes.batch));
             }

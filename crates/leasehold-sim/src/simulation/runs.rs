@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::acquisition::RunRequest;
-use leasehold_core::record::{self, Change, Changes, Note, Part, Row, Unless};
+use leasehold_core::record::{self, Unless};
 use leasehold_core::{
     Completion, CompletionKey, Due, Instant, LeaseId, NewNote, Op, Outcome, Slot, StoreTime, Token,
     job,
@@ -90,25 +90,6 @@ impl Simulation {
     pub(super) fn mutate_run(&mut self, op: &mut Op) {
         let holder = self.holder();
         match (self.setup.mutation, op) {
-            (
-                Some(Mutation::CompletesUnheld),
-                Op::Release {
-                    lease,
-                    note: Some(new),
-                    ..
-                },
-            ) => {
-                let note = Note {
-                    lease: *lease,
-                    token: new.token,
-                    number: new.number,
-                    text: new.text.clone(),
-                    until: self.environment().now.after_span(new.keep),
-                };
-                let part = Part::Note(new.slot.clone());
-                let rows = vec![Change::Put(part, Row::Note(note))];
-                self.record.store(Changes { head: None, rows });
-            }
             (Some(Mutation::ReleasesFirst), Op::Release { note, .. }) => {
                 *note = note.take().filter(|_| self.rng.bool());
             }

@@ -101,12 +101,8 @@ pub enum Scenario {
 /// A rule that is changed in the store, or around the state machines of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// The deadline counts from the arrival of the reply, not from the sending of the request.
-    DeadlineFromReply,
     /// The deadline of a notified grant counts from the arrival of the notice.
     DeadlineFromNotice,
-    /// The holder relies on its lease until a reply reports its loss.
-    NoDeadline,
     /// A renewal that is confirmed after the loss revives the lease.
     RevivedLease,
     /// One lease id serves all acquisitions of a client.
@@ -129,12 +125,6 @@ pub enum Mutation {
     NotifiesDeadHeads,
     /// The store notifies a grant to the waiter right behind it, living or not.
     NotifiesDeadNext,
-    /// A notified grant lasts until it is released.
-    UnlimitedAcceptance,
-    /// A notified grant lasts for the whole ttl of the request.
-    FullAcceptance,
-    /// The store writes a completion whatever lease holds the lock.
-    CompletesUnheld,
     /// The store is cut off between a release and its completion, now and then.
     ReleasesFirst,
     /// The store decides whether a run is complete when it is asked for, and not again when it is granted.
@@ -157,8 +147,6 @@ pub enum Mutation {
     NoRepeatedRead,
     /// Observers do not read the end of a lease.
     NoReadAtEnd,
-    /// A holder relies on its lease over a pause, without a confirmation by the store.
-    IgnoresPauses,
     /// A holder gives up its lease after a pause, although a node may have kept it.
     TakesPausesForLosses,
     /// A holder ignores the reply that its lease is lost.
@@ -173,8 +161,6 @@ pub enum Mutation {
     IgnoresDeath,
     /// A node takes the end of a connection for that of the process.
     DiesWithConnection,
-    /// A node keeps leases that were unregistered.
-    IgnoresUnregistrations,
     /// A node renews the leases of a silent client without a limit.
     RenewsForEver,
     /// A node that is restarted goes on with the leases from before.
@@ -259,9 +245,6 @@ impl Mutation {
             self,
             Self::NotifiesDeadHeads
                 | Self::NotifiesDeadNext
-                | Self::UnlimitedAcceptance
-                | Self::FullAcceptance
-                | Self::CompletesUnheld
                 | Self::ReleasesFirst
                 | Self::DecidesOnce
         )

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::record::queue;
 use leasehold_core::{
-    Acquire, ClientId, Environment, Leader, LeaseId, Notice, Op, Outcome, Slot, StoreTime, Ttl,
+    Acquire, ClientId, Environment, Leader, LeaseId, Op, Outcome, Slot, StoreTime,
 };
 
 use super::calendar::STORE_START;
@@ -160,7 +160,6 @@ impl Simulation {
             reached
         });
         let (outcome, notices) = (applied.outcome, applied.notices);
-        self.mutate_acceptance(&notices);
         if !self.setup.mutation.is_some_and(Mutation::changes_store) {
             let observation = Observation {
                 op: &op,
@@ -207,21 +206,6 @@ impl Simulation {
             (Op::WriteNote { .. }, Outcome::Outdated) => Occurrence::LateValue,
             _ => return,
         });
-    }
-
-    /// Changes how long a notified grant lasts.
-    fn mutate_acceptance(&mut self, notices: &[Notice]) {
-        let ttl = match self.setup.mutation {
-            Some(Mutation::UnlimitedAcceptance) => Ttl::MAX,
-            Some(Mutation::FullAcceptance) => self.ttl,
-            _ => return,
-        };
-        for notice in notices {
-            if let Notice::Granted(grant) = notice {
-                let renew = Op::renew(grant.lease, ttl);
-                self.record.apply(&renew, &self.environment(), |_| false);
-            }
-        }
     }
 
     /// Kills every process, lets the last requests arrive, waits for every ttl, and checks that nothing

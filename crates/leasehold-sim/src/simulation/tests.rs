@@ -233,9 +233,7 @@ macro_rules! mutations {
 
 mutations! {
     mutations_of_leases_are_noticed {
-        DeadlineFromReply, FIXED, 7 => Violation::Holders(_),
         DeadlineFromNotice, Setup::CONNECTIONS, 30 => Violation::Holders(_),
-        NoDeadline, Setup::DATAGRAMS, 50 => Violation::Holders(checker::Violation::TwoHolders),
         RevivedLease, Setup::DATAGRAMS, 1 => Violation::Holders(checker::Violation::Revived),
         ReusedLeaseId, Setup::DATAGRAMS, 40 => Violation::Holders(_),
         AcceptsOldGrants, Setup::CONNECTIONS, 25 => Violation::Holders(_),
@@ -249,11 +247,8 @@ mutations! {
         KeepsOrphans, scenario(Scenario::LateRequest), 50 => Violation::NotServed,
         NotifiesDeadHeads, scenario(Scenario::DeadHeads), 50 => Violation::NotServed,
         NotifiesDeadNext, scenario(Scenario::SilentHeadDeadSecond), 40 => Violation::NotServed,
-        UnlimitedAcceptance, scenario(Scenario::SilentHead), 50 => Violation::NotServed,
-        FullAcceptance, scenario(Scenario::SilentHead), 45 => Violation::NotServed,
     }
     mutations_of_runs_are_noticed {
-        CompletesUnheld, RUN_DATAGRAMS, 3 => Violation::Forgotten,
         ReleasesFirst, Setup::RUNS, 50 => Violation::Forgotten,
         DecidesOnce, Setup::RUNS, 50 => Violation::Repeated,
     }
@@ -271,8 +266,6 @@ mutations! {
         NoReadAtEnd, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved,
     }
     mutations_of_watched_holders_are_noticed {
-        IgnoresPauses, watched(Scenario::NodeRestartInPause, Watchdog::Local), 30
-            => Violation::Holders(checker::Violation::TwoHolders),
         TakesPausesForLosses, watched(Scenario::PausedHolder, Watchdog::Local), 30 => Violation::NotServed,
         IgnoresLosses, watched(Scenario::LongPause, Watchdog::Local), 30 => Violation::NotNotified,
         KeepsRegistrations, watched(Scenario::PausedLoser, Watchdog::Local), 30 => Violation::NotServed,
@@ -283,7 +276,6 @@ mutations! {
         IgnoresDeath, watched(Scenario::WatchedDeath, Watchdog::Local), 30
             => Violation::NotServed | Violation::UnknownRenewed,
         DiesWithConnection, Setup::WATCHED, 20 => Violation::LivingReleased,
-        IgnoresUnregistrations, Setup::WATCHED, 10 => Violation::UnknownRenewed,
         RenewsForEver, watched(Scenario::LongPause, Watchdog::Remote), 30 => Violation::NotServed,
         NodeKeepsLeases, watched(Scenario::NodeRestartInPause, Watchdog::Local), 30 => Violation::UnknownRenewed,
     }
