@@ -59,8 +59,8 @@ pub(super) enum Payload {
 
 /// A request without a reply so far.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
-    pub(super) purpose: Purpose,
+pub(super) struct Call<P = Purpose> {
+    pub(super) purpose: P,
     pub(super) sent: Instant,
     pub(super) ttl: Ttl,
     pub(super) timeout: Instant,
@@ -80,15 +80,15 @@ pub(super) enum Purpose {
     Read,
 }
 
-/// The requests of a client.
+/// The requests of a client or a node.
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(super) struct Calls<P = Purpose> {
     sent: u64,
-    open: BTreeMap<u64, Call>,
+    open: BTreeMap<u64, Call<P>>,
     timeout: Duration,
 }
 
-impl Calls {
+impl<P> Calls<P> {
     /// Every request waits for its reply for `timeout`.
     pub(super) fn new(timeout: Duration) -> Self {
         Self {
@@ -98,34 +98,21 @@ impl Calls {
         }
     }
 
-    pub(super) fn send(&mut self, purpose: Purpose, op: Op, cx: &mut Context<'_>) {
-        let ttl = op.ttl().unwrap_or(Ttl::MAX);
-        self.request(purpose, ttl, Payload::Apply(op), cx);
-    }
-
-    pub(super) fn read(&mut self, cx: &mut Context<'_>) {
-        self.request(Purpose::Read, Ttl::MAX, Payload::Read, cx);
-    }
-
-    fn request(&mut self, purpose: Purpose, ttl: Ttl, payload: Payload, cx: &mut Context<'_>) {
+    /// Adds a request that is sent now. Returns its number.
+    pub(super) fn begin(&mut self, purpose: P, ttl: Ttl, now: Instant) -> u64 {
         self.sent += 1;
         let call = Call {
             purpose,
-            sent: cx.now,
+            sent: now,
             ttl,
-            timeout: cx.now.after(self.timeout),
+            timeout: now.after(self.timeout),
         };
         self.open.insert(self.sent, call);
-        cx.outbox.push((self.sent, payload));
-    }
-
-    /// Sends an operation whose reply is ignored.
-    pub(super) fn send_without_reply(op: Op, cx: &mut Context<'_>) {
-        cx.outbox.push((0, Payload::Apply(op)));
+        self.sent
     }
 
     /// The request to which a reply belongs.
-    pub(super) fn take(&mut self, number: u64) -> Option<Call> {
+    pub(super) fn take(&mut self, number: u64) -> Option<Call<P>> {
         self.open.remove(&number)
     }
 
@@ -139,6 +126,35 @@ impl Calls {
         self.open.values().map(|call| call.timeout).min()
     }
 
+    /// Removes the requests for which this is true.
+    pub(super) fn take_if(&mut self, is_over: impl Fn(&Call<P>) -> bool) -> Vec<Call<P>> {
+        let over = self.open.iter().filter(|(_, call)| is_over(call));
+        let over: Vec<_> = over.map(|(number, _)| *number).collect();
+        let over = over.iter().filter_map(|number| self.open.remove(number));
+        over.collect()
+    }
+}
+
+impl Calls {
+    pub(super) fn send(&mut self, purpose: Purpose, op: Op, cx: &mut Context<'_>) {
+        let ttl = op.ttl().unwrap_or(Ttl::MAX);
+        self.request(purpose, ttl, Payload::Apply(op), cx);
+    }
+
+    pub(super) fn read(&mut self, cx: &mut Context<'_>) {
+        self.request(Purpose::Read, Ttl::MAX, Payload::Read, cx);
+    }
+
+    fn request(&mut self, purpose: Purpose, ttl: Ttl, payload: Payload, cx: &mut Context<'_>) {
+        let number = self.begin(purpose, ttl, cx.now);
+        cx.outbox.push((number, payload));
+    }
+
+    /// Sends an operation whose reply is ignored.
+    pub(super) fn send_without_reply(op: Op, cx: &mut Context<'_>) {
+        cx.outbox.push((0, Payload::Apply(op)));
+    }
+
     pub(super) fn is_open(&self, purpose: Purpose) -> bool {
         self.open.values().any(|call| call.purpose == purpose)
     }
@@ -147,13 +163,5 @@ impl Calls {
     pub(super) fn drop_phase(&mut self) {
         let is_kept = |call: &Call| matches!(call.purpose, Purpose::Release(_) | Purpose::Read);
         self.open.retain(|_, call| is_kept(call));
-    }
-
-    /// Removes the requests for which this is true.
-    pub(super) fn take_if(&mut self, is_over: impl Fn(&Call) -> bool) -> Vec<Call> {
-        let over = self.open.iter().filter(|(_, call)| is_over(call));
-        let over: Vec<_> = over.map(|(number, _)| *number).collect();
-        let over = over.iter().filter_map(|number| self.open.remove(number));
-        over.collect()
     }
 }

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use leasehold_core::watchdog::{ActionResult, ClientMonitor, Evidence, WatchdogAction};
 use leasehold_core::{ClientId, Instant, LeaseId, Op, Outcome, Ttl};
 
-use super::calls::timeout;
+use super::calls::{Call, Calls, timeout};
 use super::clock::DriftingClock;
 use super::frames::{Frame, FromNode, ToNode};
 use super::{Event, Mutation, Occurrence, Setup, Simulation, Violation, Watchdog, nanos};
@@ -38,10 +38,7 @@ pub(super) struct Node {
     max_pause: Duration,
     clients: BTreeMap<ClientId, WatchedClient>,
     /// The requests without a result so far.
-    requests: BTreeMap<u64, NodeRequest>,
-    sent: u64,
-    /// How long it waits for a result.
-    timeout: Duration,
+    requests: Calls<(LeaseId, WatchdogAction)>,
     /// Until when it is stopped. What reaches it meanwhile is processed then.
     stopped_until: u64,
     /// The number of the timer that is set.
@@ -54,13 +51,6 @@ struct WatchedClient {
     connection: u64,
     /// The leases that it may renew: those that are registered, by what the node has received since its start.
     registered: BTreeSet<u64>,
-}
-
-#[derive(Clone, Copy)]
-struct NodeRequest {
-    lease: LeaseId,
-    action: WatchdogAction,
-    sent: Instant,
 }
 
 impl Node {
@@ -79,9 +69,7 @@ impl Node {
                 false => max_pause(ttl),
             },
             clients: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            sent: 0,
-            timeout: timeout(ttl),
+            requests: Calls::new(timeout(ttl)),
             stopped_until: 0,
             timer: 0,
         };
@@ -99,7 +87,7 @@ impl Node {
     /// Forgets all clients and requests.
     pub(super) fn forget(&mut self) {
         self.clients.clear();
-        self.requests.clear();
+        self.requests.take_if(|_| true);
     }
 
     /// Processes a message. Returns the reply.
@@ -152,23 +140,15 @@ impl Node {
         None
     }
 
-    fn handle_result(&mut self, number: u64, result: ActionResult, now: Instant) {
-        let Some(request) = self.requests.remove(&number) else {
-            return;
-        };
-        let (lease, action) = (request.lease, request.action);
+    fn handle_result(
+        &mut self,
+        request: Call<(LeaseId, WatchdogAction)>,
+        result: ActionResult,
+        now: Instant,
+    ) {
+        let (lease, action) = request.purpose;
         if let Some(WatchedClient { monitor, .. }) = self.clients.get_mut(&lease.client) {
             monitor.handle_result(lease.number, action, result, request.sent, now);
-        }
-    }
-
-    /// The requests that have waited for too long have failed.
-    fn expire_requests(&mut self, now: Instant) {
-        let requests = self.requests.iter();
-        let expired = requests.filter(|(_, request)| now >= request.sent.after(self.timeout));
-        let expired: Vec<_> = expired.map(|(number, _)| *number).collect();
-        for number in expired {
-            self.handle_result(number, ActionResult::Failed, now);
         }
     }
 
@@ -190,15 +170,8 @@ impl Node {
                     WatchdogAction::Renew(ttl) => Op::renew(lease, ttl),
                     WatchdogAction::Release(_) => Op::release(lease),
                 };
-                self.sent += 1;
-                let sent = now;
-                let request = NodeRequest {
-                    lease,
-                    action,
-                    sent,
-                };
-                self.requests.insert(self.sent, request);
-                requests.push((self.sent, op));
+                let number = self.requests.begin((lease, action), Ttl::MAX, now);
+                requests.push((number, op));
             }
         }
         Ok(requests)
@@ -207,9 +180,7 @@ impl Node {
     fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let clients = self.clients.values();
         let events = clients.filter_map(|watched| watched.monitor.next_event(now));
-        let requests = self.requests.values();
-        let timeouts = requests.map(|request| request.sent.after(self.timeout));
-        events.chain(timeouts).min()
+        events.chain(self.requests.next_timeout()).min()
     }
 }
 
@@ -256,7 +227,10 @@ impl Simulation {
             NodeEvent::Request(node, number, op) => self.apply_of_node(node, number, op)?,
             NodeEvent::Result(node, number, result) => {
                 let now = self.node_now(node);
-                self.nodes[node].handle_result(number, result, now);
+                let it = &mut self.nodes[node];
+                if let Some(request) = it.requests.take(number) {
+                    it.handle_result(request, result, now);
+                }
                 self.drive(node)?;
             }
             NodeEvent::Fault(node) => self.node_fault(node)?,
@@ -272,7 +246,10 @@ impl Simulation {
     fn drive(&mut self, node: usize) -> Result<(), Violation> {
         let now = self.node_now(node);
         let it = &mut self.nodes[node];
-        it.expire_requests(now);
+        // The requests that have waited for too long have failed.
+        for request in it.requests.take_if(|request| request.timeout <= now) {
+            it.handle_result(request, ActionResult::Failed, now);
+        }
         let requests = it.take_actions(ClientMonitor::poll, now)?;
         it.clients
             .retain(|_, watched| !watched.monitor.is_finished(now));
