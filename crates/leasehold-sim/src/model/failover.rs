@@ -10,7 +10,7 @@ use leasehold_core::time::{StoreTime, Ttl};
 
 use super::core;
 use super::explore::{Model, Property};
-use super::labels::{members, name};
+use super::labels::{members, name, set};
 
 /// How many acquisitions there are.
 const ATTEMPTS: usize = 3;
@@ -73,8 +73,8 @@ impl Failover {
             next.attempts[at] = Attempt {
                 token,
                 won: false,
-                before: set(state, |other| other.won),
-                owned_before: set(state, |other| other.token != 0),
+                before: set(&state.attempts, |other| other.won),
+                owned_before: set(&state.attempts, |other| other.token != 0),
             };
             let label = format_args!("{by} grants to {} with token {token}", name(at));
             take(&label, next);
@@ -133,8 +133,10 @@ impl Model for Failover {
     }
 
     fn violations(&self, state: &State) -> Vec<Property> {
-        let winners =
-            || members(set(state, |it| it.won).into()).map(move |at| (at, state.attempts[at]));
+        let winners = || {
+            members(set(&state.attempts, |it| it.won).into())
+                .map(move |at| (at, state.attempts[at]))
+        };
         let pairs = winners().flat_map(|early| winners().map(move |late| (early, late)));
         let violated = pairs.flat_map(|((one, early), (other, late))| {
             let is_behind = |earlier: u8| earlier & 1 << one != 0 && late.token <= early.token;
@@ -149,12 +151,6 @@ impl Model for Failover {
     }
 
     fn successes(&self, state: &State) -> usize {
-        set(state, |attempt| attempt.won).count_ones() as usize
+        set(&state.attempts, |attempt| attempt.won).count_ones() as usize
     }
-}
-
-/// The attempts for which this is true, one bit for each.
-fn set(state: &State, is: impl Fn(&Attempt) -> bool) -> u8 {
-    let attempts = state.attempts.iter().zip(0..);
-    attempts.fold(0, |all, (attempt, at)| all | u8::from(is(attempt)) << at)
 }

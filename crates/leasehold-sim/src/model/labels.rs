@@ -11,6 +11,12 @@ pub(super) fn majorities(masters: usize) -> impl Iterator<Item = u32> {
     (0..1_u32 << masters).filter(move |set| set.count_ones() == majority)
 }
 
+/// The items for which this is true, one bit for each.
+pub(super) fn set<T>(items: &[T], is: impl Fn(&T) -> bool) -> u8 {
+    let items = items.iter().zip(0..);
+    items.fold(0, |all, (item, at)| all | u8::from(is(item)) << at)
+}
+
 /// The masters in a set.
 pub(super) fn members(set: u32) -> impl Iterator<Item = usize> {
     (0..32).filter(move |at| set & 1 << at != 0)

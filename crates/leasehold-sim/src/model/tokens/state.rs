@@ -1,6 +1,6 @@
 //! A state: masters, attempts, and the messages between them.
 
-use crate::model::labels::members;
+use crate::model::labels::{members, set};
 use crate::model::masters::{self, ATTEMPTS, AttemptState, MasterState};
 
 pub(super) type State<const N: usize> = masters::State<N, Master, Attempt, Rest>;
@@ -123,17 +123,12 @@ impl<const N: usize> State<N> {
 
     /// The attempts in these phases, one bit for each.
     pub(super) fn in_phases(&self, phases: &[Phase]) -> u8 {
-        self.select(|attempt| phases.contains(&attempt.phase))
+        set(&self.attempts, |attempt| phases.contains(&attempt.phase))
     }
 
     /// The attempts that have owned the lock, and may succeed or have: one bit for each.
     pub(super) fn owners(&self) -> u8 {
-        self.select(|attempt| attempt.owned)
-    }
-
-    fn select(&self, which: impl Fn(&Attempt) -> bool) -> u8 {
-        let attempts = self.attempts.iter().zip(0..);
-        attempts.fold(0, |all, (attempt, at)| all | u8::from(which(attempt)) << at)
+        set(&self.attempts, |attempt| attempt.owned)
     }
 }
 

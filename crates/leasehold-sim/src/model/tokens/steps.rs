@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::setup::{Mutation, Recovery, Tokens};
 use super::state::{Acquire, Admission, Attempt, Master, Phase, State, Write};
-use crate::model::labels::{list, majorities, members, name};
+use crate::model::labels::{list, majorities, members, name, set};
 
 /// The callback for a step and the state behind it.
 type Take<'a, const N: usize> = &'a mut dyn FnMut(&dyn fmt::Display, State<N>);
@@ -362,9 +362,8 @@ impl<const N: usize> State<N> {
 
     /// An attempt that is granted the lock by the only store owns it.
     fn own_only_store(&mut self, at: usize) {
-        let cells = self.masters[0].cells.iter().zip(0..);
-        let is_owner = |acquire| u8::from(acquire != Acquire::Open);
-        let owners = cells.fold(0, |all, (cell, at)| all | is_owner(cell.acquire) << at);
+        let cells = &self.masters[0].cells;
+        let owners = set(cells, |cell| cell.acquire != Acquire::Open);
         self.attempts[at].owned_before = owners & !(1 << at);
         self.attempts[at].owned = true;
     }
