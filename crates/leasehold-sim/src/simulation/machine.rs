@@ -97,11 +97,8 @@ impl Simulation {
             self.with(machine, Client::handle_timer);
         }
         self.read_mailbox(machine);
-        let current = self.machines[machine].connection;
         for (connection, message) in messages {
-            if connection == current {
-                self.with(machine, |client, cx| client.handle_message(message, cx));
-            }
+            self.receive(machine, connection, message);
         }
         if interrupted {
             self.with(machine, Client::handle_interruption);
