@@ -86,8 +86,6 @@ enum MessageKind {
     Acquire,
     SetToken,
     Release,
-    /// The release of a lease that was not won. Its reply is ignored.
-    Abandon,
 }
 
 #[derive(Default)]
@@ -211,12 +209,7 @@ impl Contenders {
             Phase::Holding(_) => {
                 it.backoff.released(cx.now());
                 it.phase = Phase::Releasing(0);
-                self.release(
-                    contender,
-                    self.setup.masters.all(),
-                    MessageKind::Release,
-                    cx,
-                );
+                self.release(contender, self.setup.masters.all(), cx);
             }
             Phase::Releasing(_) => {}
         }
@@ -247,7 +240,7 @@ impl Contenders {
                 }
                 AcquireAction::Release(_) => {
                     let granted = all.without(*refused_at);
-                    self.release(contender, granted, MessageKind::Abandon, cx);
+                    self.release(contender, granted, cx);
                 }
                 AcquireAction::Granted(granted) => {
                     it.backoff = it.acquisition.backoff();
@@ -386,10 +379,11 @@ impl Contenders {
         }
     }
 
-    /// Releases the lease of a contender at some masters.
-    fn release(&mut self, contender: usize, at: Masters, kind: MessageKind, cx: &mut Simulation) {
+    /// Releases the lease of a contender at some masters. The replies for one that was not won are of another lease than the
+    /// next, and ignored.
+    fn release(&mut self, contender: usize, at: Masters, cx: &mut Simulation) {
         let op = Op::release(self.contenders[contender].lease);
-        self.send(contender, at, kind, &op, cx);
+        self.send(contender, at, MessageKind::Release, &op, cx);
     }
 
     fn send(
