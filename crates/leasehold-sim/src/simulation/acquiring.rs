@@ -10,7 +10,7 @@ use leasehold_core::{
     Acquisition, Grant, Instant, Lease, LeaseId, Outcome, StoreTime, Term, TokenCount,
 };
 
-use super::calls::{Call, Context};
+use super::calls::Context;
 use super::report::Occurrence;
 use super::setup::{Mutation, Setup};
 
@@ -28,8 +28,8 @@ pub(super) struct Acquiring {
     pub(super) hold_for: Duration,
     /// The notified grant, until it is accepted or the reply to a later request is read.
     notice: Option<Grant>,
-    /// The last reply with a place in the queue: when its request was sent, and the store's time.
-    queued: Option<(Instant, StoreTime)>,
+    /// Whether a reply had a place in the queue.
+    queued: bool,
 }
 
 impl Acquiring {
@@ -44,13 +44,13 @@ impl Acquiring {
             gives_up,
             hold_for,
             notice: None,
-            queued: None,
+            queued: false,
         }
     }
 
     /// Names a new lease id for the next requests.
     pub(super) fn start(&mut self, lease: LeaseId) {
-        self.queued = None;
+        self.queued = false;
         self.acquisition.start(lease, TOKENS);
     }
 
@@ -59,8 +59,8 @@ impl Acquiring {
         self.notice.take().is_some()
     }
 
-    pub(super) fn is_queued(&self) -> bool {
-        self.queued.is_some()
+    pub(super) const fn is_queued(&self) -> bool {
+        self.queued
     }
 
     pub(super) fn next_timeout(&self, setup: &Setup) -> Option<Instant> {
@@ -74,7 +74,7 @@ impl Acquiring {
         let expired = |timer| self.acquisition.timer(timer).is_some_and(|at| at <= cx.now);
         if expired(Timer::NextInQueue) {
             cx.report.count(Occurrence::NextTimer);
-        } else if expired(Timer::Retry) && self.queued.is_some() {
+        } else if expired(Timer::Retry) && self.queued {
             cx.report.count(Occurrence::RetryTimer);
         }
     }
@@ -84,36 +84,18 @@ impl Acquiring {
         self.acquisition.handle_notice(notice, cx.now, spread);
     }
 
-    pub(super) fn handle_grant(&mut self, mut grant: Grant, in_flight: bool, cx: &mut Context<'_>) {
+    pub(super) fn handle_grant(&mut self, grant: Grant, cx: &mut Context<'_>) {
         self.notice = Some(grant.clone());
-        let Some((sent, replied)) = self.queued else {
-            return self.handle_notice(AcquireNotice::Granted(grant), cx);
-        };
-        match cx.setup.mutation {
-            // The reply in flight must not show the acquisition that the grant is old.
-            Some(Mutation::AcceptsOldGrants) if in_flight => return,
-            Some(Mutation::AcceptsOldGrants) => grant.now = grant.now.max(replied),
-            Some(Mutation::DeadlineFromNotice) => {
-                grant.now = grant.now.max(replied.after_span(cx.now.since(sent)));
-            }
-            _ => {}
-        }
         self.handle_notice(AcquireNotice::Granted(grant), cx);
     }
 
-    pub(super) fn handle_reply(
-        &mut self,
-        call: Call,
-        outcome: Outcome,
-        store_now: StoreTime,
-        cx: &mut Context<'_>,
-    ) {
+    pub(super) fn handle_reply(&mut self, outcome: Outcome, now: StoreTime, cx: &mut Context<'_>) {
         let is_granted = matches!(outcome, Outcome::Granted { .. });
         let is_queued =
             matches!(outcome, Outcome::Refused { queue_position, .. } if queue_position.is_some());
         let reply = AcquireReply::Applied {
             outcome,
-            now: store_now,
+            now,
             shard: Some(SHARD),
             notifies_changes: true,
         };
@@ -121,15 +103,8 @@ impl Acquiring {
         self.acquisition.handle_reply(reply, cx.now, spread);
         if is_granted {
             self.notice = None;
-        } else if is_queued {
-            self.queued = Some((call.sent, store_now));
-            if let Some(mut grant) = self.notice.clone()
-                && cx.setup.has(Mutation::AcceptsOldGrants)
-            {
-                grant.now = grant.now.max(store_now);
-                self.handle_notice(AcquireNotice::Granted(grant), cx);
-            }
         }
+        self.queued |= is_queued;
     }
 
     /// The granted lease, with the deadline of a mutation.

@@ -332,7 +332,7 @@ impl Client {
     fn handle_grant(&mut self, grant: Grant, cx: &mut Context<'_>) {
         match &mut self.phase {
             Phase::Acquiring(acquiring) if acquiring.acquisition.lease() == Some(grant.lease) => {
-                acquiring.handle_grant(grant, self.calls.is_open(Purpose::Acquire), cx);
+                acquiring.handle_grant(grant, cx);
                 return self.poll_acquisition(cx);
             }
             Phase::Holding(holder) if holder.id == grant.lease => {
@@ -368,7 +368,7 @@ impl Client {
                 if let Outcome::Refused { time_left, .. } = outcome {
                     self.expiry = time_left.map(|time_left| cx.now.after(time_left));
                 }
-                acquiring.handle_reply(call, outcome, store_now, cx);
+                acquiring.handle_reply(outcome, store_now, cx);
                 self.poll_acquisition(cx);
             }
             (purpose, Phase::Holding(holder)) => {

@@ -101,14 +101,10 @@ pub enum Scenario {
 /// A rule that is changed in the store, or around the state machines of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// The deadline of a notified grant counts from the arrival of the notice.
-    DeadlineFromNotice,
     /// A renewal that is confirmed after the loss revives the lease.
     RevivedLease,
     /// One lease id serves all acquisitions of a client.
     ReusedLeaseId,
-    /// A notified grant counts although the lease was refused since.
-    AcceptsOldGrants,
     /// A notified grant counts for the whole ttl of the request.
     AcceptsFullTtl,
     /// The next waiter in the queue does not check whether the one before it accepts its grant.

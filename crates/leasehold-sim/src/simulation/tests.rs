@@ -233,10 +233,8 @@ macro_rules! mutations {
 
 mutations! {
     mutations_of_leases_are_noticed {
-        DeadlineFromNotice, Setup::CONNECTIONS, 30 => Violation::Holders(_),
         RevivedLease, Setup::DATAGRAMS, 1 => Violation::Holders(checker::Violation::Revived),
         ReusedLeaseId, Setup::DATAGRAMS, 40 => Violation::Holders(_),
-        AcceptsOldGrants, Setup::CONNECTIONS, 25 => Violation::Holders(_),
         AcceptsFullTtl, Setup::CONNECTIONS, 45 => Violation::Holders(checker::Violation::TwoHolders),
     }
     mutations_of_the_queue_are_noticed {
