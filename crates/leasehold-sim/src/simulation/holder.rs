@@ -294,9 +294,7 @@ impl Leading {
     }
 
     pub(super) fn handle_no_reply(&mut self, cx: &Context<'_>) {
-        if !cx.setup.has(Mutation::NoRepeatedWrite) {
-            self.writer.handle_reply(WriteReply::Transient, cx.now);
-        }
+        self.writer.handle_reply(WriteReply::Transient, cx.now);
     }
 
     pub(super) const fn interrupted(&mut self) {

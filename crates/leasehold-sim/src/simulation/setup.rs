@@ -133,8 +133,6 @@ pub enum Mutation {
     SkipsIfHeld,
     /// The notes of a leader have no numbers.
     WritesWithoutNumber,
-    /// A leader does not repeat a write without a reply.
-    NoRepeatedWrite,
     /// A new observer takes the last result of another one.
     SharesOldReadings,
     /// Observers do not read a change that the store pushes.

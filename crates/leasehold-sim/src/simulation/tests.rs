@@ -257,7 +257,6 @@ mutations! {
     }
     mutations_of_values_are_noticed {
         WritesWithoutNumber, elections(Setup::DATAGRAMS), 15 => Violation::ValueWentBack,
-        NoRepeatedWrite, elections(Setup::DATAGRAMS), 18 => Violation::NotObserved,
         SharesOldReadings, elections(Setup::CONNECTIONS), 30 => Violation::OldReading,
         IgnoresPushes, elections(Setup::CONNECTIONS), 45 => Violation::NotObserved,
         NoRepeatedRead, elections(Setup::DATAGRAMS), 50 => Violation::NotObserved,

@@ -346,14 +346,6 @@ mutations! {
                 it.set_end(it.now().after(ttl));
             }
         };
-        only(HoldCount) "counts that add up": after |it, before, _| {
-            if let (Op::Acquire(request), Some(before)) = (&it.op, it.holder(before))
-                && before.lease == request.lease && !before.is_reserved
-            {
-                let count = before.count.saturating_add(request.count.get());
-                it.change_holder(|holder| holder.count = count);
-            }
-        };
         only(HoldCount) "a count that is not set": before |it| {
             if let Op::Renew { count, .. } = &mut it.op { *count = None; }
         };
@@ -538,10 +530,6 @@ mutations! {
     mutations_of_notified_grants_are_noticed {
         only(Acceptance) "a grant for too long": grants |it, grant| {
             grant.ttl = Ttl::MAX;
-            it.set_end(it.now().after(grant.ttl));
-        };
-        only(Acceptance) "a grant for too short a time": grants |it, grant| {
-            grant.ttl = Ttl::from_millis(grant.ttl.as_millis() - 1).unwrap_or(grant.ttl);
             it.set_end(it.now().after(grant.ttl));
         };
         at_least(Refusal) "a grant that lasts longer than its notice":
