@@ -92,9 +92,7 @@ impl Node {
 
     /// Processes a message. Returns the reply.
     fn receive(&mut self, frame: Frame, setup: &Setup, now: Instant) -> Option<FromNode> {
-        let Frame {
-            client, connection, ..
-        } = frame;
+        let (client, connection) = (frame.client, frame.connection);
         if let ToNode::Hello = frame.message {
             let (evidence, max_pause) = (self.evidence, self.max_pause);
             let watched = self.clients.entry(client);

@@ -204,14 +204,10 @@ impl Simulation {
         }
         if is_lossy {
             self.events.retain(|_, event| match event {
-                Event::Node(NodeEvent::Message(
-                    _,
-                    Frame {
-                        machine: from,
-                        message,
-                        ..
-                    },
-                )) => *from != machine || matches!(message, ToNode::Closed | ToNode::Died),
+                Event::Node(NodeEvent::Message(_, frame)) => {
+                    let is_end = matches!(frame.message, ToNode::Closed | ToNode::Died);
+                    frame.machine != machine || is_end
+                }
                 Event::Node(NodeEvent::Reply(to, _, message)) => {
                     *to != machine || matches!(message, FromNode::Ended)
                 }

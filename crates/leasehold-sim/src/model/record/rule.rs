@@ -88,24 +88,11 @@ impl Record {
                 return Outcome::Kept;
             }
             (Some(Mutation::FreesEarly), Op::Release { .. }) => op = self.release(at, 0, false),
-            (
-                Some(Mutation::CompletesUnheld),
-                Op::Release {
-                    note: note @ Some(_),
-                    ..
-                },
-            ) => {
+            (Some(Mutation::CompletesUnheld), Op::Release { note, .. }) if note.is_some() => {
                 *note = None;
                 state.complete(at);
             }
-            (
-                Some(Mutation::ReleasesAny),
-                Op::Release {
-                    lease,
-                    rest: Some(_),
-                    ..
-                },
-            ) => {
+            (Some(Mutation::ReleasesAny), Op::Release { lease, rest, .. }) if rest.is_some() => {
                 if let Hold::Lease(holder) = state.hold {
                     *lease = lease_of(holder);
                 }

@@ -379,8 +379,8 @@ impl Contenders {
         }
     }
 
-    /// Releases the lease of a contender at some masters. The replies for one that was not won are of another lease than the
-    /// next, and ignored.
+    /// Releases the lease of a contender at some masters. If it was not won, the replies are ignored: the next request has
+    /// another lease.
     fn release(&mut self, contender: usize, at: Masters, cx: &mut Simulation) {
         let op = Op::release(self.contenders[contender].lease);
         self.send(contender, at, MessageKind::Release, &op, cx);
