@@ -1,7 +1,14 @@
-//! The messages between clients and nodes of the watchdog.
+//! The messages between clients and nodes of the watchdog, and the directions of all messages.
 
 use leasehold_core::ClientId;
 use leasehold_core::watchdog::Changes;
+
+/// The direction of a message on the connection to the store, or to a node of the watchdog.
+#[derive(Clone, Copy)]
+pub(super) enum Direction {
+    FromClient = 0,
+    ToClient = 1,
+}
 
 /// A message to a node, and the process and the connection that it comes from.
 #[derive(Clone, Debug)]

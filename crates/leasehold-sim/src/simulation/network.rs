@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::calls::Payload;
 use super::client::{Client, Message};
+use super::frames::Direction;
 use super::node::NodeEvent;
 use super::{Event, Network, Occurrence, Scenario, Simulation, nanos};
 use fastrand::Rng;
@@ -37,12 +38,6 @@ impl LossRates {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Direction {
-    ToStore = 0,
-    ToClient = 1,
-}
-
 impl Simulation {
     pub(super) fn send_request(&mut self, machine: usize, number: u64, payload: Payload) {
         let request = Request {
@@ -52,7 +47,7 @@ impl Simulation {
             payload,
             late: false,
         };
-        self.transmit(machine, Direction::ToStore, Event::Request(request));
+        self.transmit(machine, Direction::FromClient, Event::Request(request));
     }
 
     pub(super) fn send_message(&mut self, machine: usize, message: Message) {

@@ -4,7 +4,7 @@ use leasehold_core::Instant;
 use leasehold_core::watchdog::{NodeSession, SessionAction, Terms};
 
 use super::calls::Context;
-use super::frames::{Frame, FromNode, ToNode};
+use super::frames::{Direction, Frame, FromNode, ToNode};
 use super::node::NodeEvent;
 use super::setup::{Mutation, Watchdog};
 use super::{Event, Simulation, nanos};
@@ -19,12 +19,6 @@ pub(super) struct Link {
     arrivals: [u64; 2],
     /// The messages that came while the process was stopped.
     mailbox: Vec<(u64, FromNode)>,
-}
-
-#[derive(Clone, Copy)]
-enum Direction {
-    ToNode = 0,
-    ToClient = 1,
 }
 
 /// The host of a session.
@@ -145,7 +139,7 @@ impl Simulation {
         let Some(node) = self.node_of(machine) else {
             return;
         };
-        let at = self.arrival(machine, Direction::ToNode);
+        let at = self.arrival(machine, Direction::FromClient);
         let it = &self.machines[machine];
         let frame = Frame {
             machine,
