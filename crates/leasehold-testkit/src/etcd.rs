@@ -1,37 +1,28 @@
 //! A real etcd cluster of a test's own: one member, or three.
 
-use std::fs;
 use std::io::Write as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
-
-use rustix::process::Signal;
-use tempfile::TempDir;
 
 use crate::certs::Certs;
-use crate::supervised::Supervised;
-use crate::wait::{eventually, free_port};
-
-/// How long members may take to have a leader.
-const READY_WITHIN: Duration = Duration::from_secs(30);
-
-/// How many sets of ports to try: another test may take a free port before a member does.
-const STARTS_MAX: u32 = 10;
+use crate::members::{Members, Program, READY_WITHIN};
+use crate::wait::eventually;
 
 /// The password of the user `root` after [`EtcdCluster::enable_auth`].
 const ROOT: &str = "root:testkit-password";
 
-/// How to start an [`EtcdCluster`].
+/// Options of an [`EtcdCluster`].
 #[derive(Clone, Debug, Default)]
-pub struct EtcdOptions {
+pub struct Etcd {
     arguments: Vec<String>,
     tls: bool,
+    has_auth: bool,
 }
 
-impl EtcdOptions {
+/// Running members of etcd.
+pub type EtcdCluster = Members<Etcd>;
+
+impl Etcd {
     /// Adds an argument of the program.
     #[must_use]
     pub fn argument(mut self, argument: &str) -> Self {
@@ -53,38 +44,9 @@ impl EtcdOptions {
     /// If etcd is missing or does not come up.
     #[must_use]
     pub fn start(self, count: usize) -> EtcdCluster {
-        for _ in 0..STARTS_MAX {
-            let ports = (0..count).map(|_| [free_port(), free_port()]).collect();
-            let mut cluster = EtcdCluster {
-                members: Vec::new(),
-                ports,
-                directory: tempfile::tempdir().expect("a temporary directory"),
-                certs: self.tls.then(|| Arc::new(Certs::make())),
-                options: self.clone(),
-                has_auth: false,
-            };
-            for nth in 0..count {
-                let process = cluster.launch(nth);
-                cluster.members.push(Some(process));
-            }
-            if cluster.until_ready() {
-                return cluster;
-            }
-        }
-        panic!("every one of {STARTS_MAX} sets of free ports was taken by others");
+        let certs = self.tls.then(|| Arc::new(Certs::make()));
+        Members::begin(count, &self, certs.as_ref())
     }
-}
-
-/// Running members on ports of 127.0.0.1. They end when this is dropped.
-pub struct EtcdCluster {
-    // Declared first, so that the processes are gone before the directory is.
-    members: Vec<Option<Supervised>>,
-    /// For clients and for the other members.
-    ports: Vec<[u16; 2]>,
-    directory: TempDir,
-    certs: Option<Arc<Certs>>,
-    options: EtcdOptions,
-    has_auth: bool,
 }
 
 impl EtcdCluster {
@@ -96,8 +58,8 @@ impl EtcdCluster {
 
     /// Options of a cluster.
     #[must_use]
-    pub fn options() -> EtcdOptions {
-        EtcdOptions::default()
+    pub fn options() -> Etcd {
+        Etcd::default()
     }
 
     /// The URL of the store for all members.
@@ -136,12 +98,6 @@ impl EtcdCluster {
         format!("{name}:{}", self.port(nth))
     }
 
-    /// The port of a member for clients.
-    #[must_use]
-    pub fn port(&self, nth: usize) -> u16 {
-        self.ports[nth][0]
-    }
-
     /// The number of the member that leads.
     ///
     /// # Panics
@@ -164,49 +120,6 @@ impl EtcdCluster {
         leader.expect("a leader")
     }
 
-    /// Kills a member, as a crash would.
-    pub fn kill9(&mut self, nth: usize) {
-        self.members[nth] = None;
-    }
-
-    /// Starts a member that was killed, with its data.
-    ///
-    /// # Panics
-    ///
-    /// If it does not come up.
-    pub fn restart(&mut self, nth: usize) {
-        self.members[nth] = Some(self.launch(nth));
-        assert!(self.until_ready(), "a member does not start again");
-    }
-
-    /// Kills all members, and starts them after some time, with their data.
-    ///
-    /// # Panics
-    ///
-    /// If they do not come up.
-    pub fn restart_all(&mut self, after: Duration) {
-        self.members.fill_with(|| None);
-        thread::sleep(after);
-        for nth in 0..self.members.len() {
-            self.members[nth] = Some(self.launch(nth));
-        }
-        assert!(self.until_ready(), "the members do not start again");
-    }
-
-    /// Stops a member: it keeps its connections and replies to nothing.
-    pub fn pause(&self, nth: usize) {
-        self.member(nth).stop();
-    }
-
-    /// Lets a stopped member go on.
-    pub fn resume(&self, nth: usize) {
-        self.member(nth).signal(Signal::CONT);
-    }
-
-    fn member(&self, nth: usize) -> &Supervised {
-        self.members[nth].as_ref().expect("a running member")
-    }
-
     /// Requires users and passwords. There is `root` for [`EtcdCluster::ctl`], and a user with the rights in a prefix.
     pub fn enable_auth(&mut self, user: &str, password: &str, prefix: &str) {
         self.ctl(&["user", "add", ROOT]);
@@ -224,7 +137,7 @@ impl EtcdCluster {
         self.ctl(&grant);
         self.ctl(&["user", "grant-role", user, "locks"]);
         self.ctl(&["auth", "enable"]);
-        self.has_auth = true;
+        self.program.has_auth = true;
     }
 
     /// Runs a command of etcdctl, and returns its output.
@@ -247,8 +160,7 @@ impl EtcdCluster {
     ///
     /// If etcdctl is missing, or no member runs.
     pub fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
-        let running = self.members.iter().position(Option::is_some);
-        let host = self.host(running.expect("a running member"));
+        let host = self.host(self.running().next().expect("a running member"));
         let output = self.command(&host, arguments).output();
         let output =
             output.expect("etcdctl is missing; run cargo xtask test, which installs etcd-client");
@@ -265,8 +177,7 @@ impl EtcdCluster {
     ///
     /// If it fails.
     pub fn put_all(&self, keys: &[String]) {
-        let running = self.members.iter().position(Option::is_some);
-        let host = self.host(running.expect("a running member"));
+        let host = self.host(self.running().next().expect("a running member"));
         // A server takes 128 operations in a transaction.
         for part in keys.chunks(100) {
             let mut command = self.command(&host, &["txn"]);
@@ -291,7 +202,7 @@ impl EtcdCluster {
             command.arg("--cert").arg(&certs.client);
             command.arg("--key").arg(&certs.client_key);
         }
-        if self.has_auth {
+        if self.program.has_auth {
             command.args(["--user", ROOT]);
         }
         command
@@ -304,17 +215,21 @@ impl EtcdCluster {
             "http"
         }
     }
+}
 
-    fn launch(&self, nth: usize) -> Supervised {
-        let [client, peer] = self.ports[nth];
-        let client = format!("{}://127.0.0.1:{client}", self.scheme());
-        let peer_of = |[_, peer]: &[u16; 2]| format!("http://127.0.0.1:{peer}");
-        let peers = self.ports.iter().enumerate();
+impl Program for Etcd {
+    const PORT_TAKEN: &'static str = "address already in use";
+
+    fn command(members: &EtcdCluster, nth: usize) -> Vec<String> {
+        let [client, peer, ..] = members.ports[nth];
+        let client = format!("{}://127.0.0.1:{client}", members.scheme());
+        let peer_of = |peer: u16| format!("http://127.0.0.1:{peer}");
+        let peers = members.ports.iter().enumerate();
         let peers: Vec<_> = peers
-            .map(|(nth, ports)| format!("m{nth}={}", peer_of(ports)))
+            .map(|(nth, ports)| format!("m{nth}={}", peer_of(ports[1])))
             .collect();
-        let peer = peer_of(&[0, peer]);
-        let data = self.directory.path().join(format!("data{nth}"));
+        let peer = peer_of(peer);
+        let data = members.data(nth);
         let mut argv = vec!["etcd".to_owned()];
         for (name, value) in [
             ("name", format!("m{nth}")),
@@ -327,7 +242,7 @@ impl EtcdCluster {
         ] {
             argv.push(format!("--{name}={value}"));
         }
-        if let Some(certs) = &self.certs {
+        if let Some(certs) = &members.certs {
             for (name, file) in [
                 ("cert-file", &certs.server),
                 ("key-file", &certs.server_key),
@@ -339,42 +254,13 @@ impl EtcdCluster {
         }
         // It need not survive a crash of the machine, and its passwords need not resist anybody.
         argv.extend(["--unsafe-no-fsync", "--bcrypt-cost=4"].map(str::to_owned));
-        argv.extend(self.options.arguments.iter().cloned());
-        let argv: Vec<_> = argv.iter().map(String::as_str).collect();
-        Supervised::start(&self.log(nth), &argv, &[])
+        argv.extend(members.program.arguments.iter().cloned());
+        argv
     }
 
-    fn log(&self, nth: usize) -> std::path::PathBuf {
-        self.directory.path().join(format!("log{nth}"))
+    fn is_ready(members: &EtcdCluster, nth: usize) -> bool {
+        let host = members.host(nth);
+        let read = members.command(&host, &["get", "x"]).output();
+        read.is_ok_and(|read| read.status.success())
     }
-
-    /// Waits until each running member replies. Returns whether they do, or one found its port taken.
-    fn until_ready(&self) -> bool {
-        let start = Instant::now();
-        let running = || (0..self.members.len()).filter(|nth| self.members[*nth].is_some());
-        loop {
-            let is_ready = |nth: usize| {
-                let read = self.command(&self.host(nth), &["get", "x"]).output();
-                read.is_ok_and(|read| read.status.success())
-            };
-            if running().all(is_ready) {
-                return true;
-            }
-            for nth in running() {
-                let log = read(&self.log(nth));
-                if !self.member(nth).alive() {
-                    assert!(
-                        log.contains("address already in use"),
-                        "etcd ended; cargo xtask test installs etcd-server:\n{log}"
-                    );
-                    return false;
-                }
-                assert!(start.elapsed() < READY_WITHIN, "not ready:\n{log}");
-            }
-        }
-    }
-}
-
-fn read(log: &Path) -> String {
-    fs::read_to_string(log).unwrap_or_default()
 }
