@@ -1,6 +1,5 @@
 //! Members of a cluster that decide together, each a real process of a test's own.
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -127,11 +126,8 @@ impl<P: Program> Members<P> {
     fn launch(&self, nth: usize) -> Supervised {
         let command = P::command(self, nth);
         let argv: Vec<_> = command.iter().map(String::as_str).collect();
-        Supervised::start(&self.log(nth), &argv, &[])
-    }
-
-    fn log(&self, nth: usize) -> PathBuf {
-        self.directory.path().join(format!("log{nth}"))
+        let log = self.directory.path().join(format!("log{nth}"));
+        Supervised::start(&log, &argv, &[])
     }
 
     /// Waits until each running member replies. Returns whether they do, or one found its port taken.
@@ -139,7 +135,7 @@ impl<P: Program> Members<P> {
         let start = Instant::now();
         while !self.running().all(|nth| P::is_ready(self, nth)) {
             for nth in self.running() {
-                let log = fs::read_to_string(self.log(nth)).unwrap_or_default();
+                let log = self.member(nth).log();
                 if !self.member(nth).alive() {
                     assert!(
                         log.contains(P::PORT_TAKEN),

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::net::TcpStream;
 use std::os::unix::fs::chown;
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::process::{AS_NOBODY, LINE_TIMEOUT, NOBODY};
 use crate::supervised::Supervised;
-use crate::wait::{eventually, free_port};
+use crate::wait::free_port;
 
 /// The variable with the path of the program. `cargo xtask matrix` sets it: all clients reach their server through it.
 const PROGRAM: &str = "TESTKIT_PGBOUNCER";
@@ -56,13 +57,10 @@ impl PgBouncer {
             argv.extend(AS_NOBODY);
         }
         argv.extend([&*program, &*config]);
-        let log = home.join("pgbouncer.log");
-        let process = Supervised::start(&log, &argv, &[]);
-        eventually(LINE_TIMEOUT, || {
-            let output = || fs::read_to_string(&log).unwrap_or_default();
-            assert!(process.alive(), "pgbouncer ended:\n{}", output());
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
+        let process = Supervised::start(&home.join("pgbouncer.log"), &argv, &[]);
+        let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+        let ready = process.until_ready(LINE_TIMEOUT, listens);
+        ready.unwrap_or_else(|log| panic!("pgbouncer ended:\n{log}"));
         Some(Self {
             _process: process,
             _directory: directory,

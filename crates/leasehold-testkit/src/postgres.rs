@@ -203,18 +203,13 @@ impl PostgresServer {
     }
 
     fn until_ready(&self) {
-        let log = self.directory.path().join(LOG);
-        eventually(TIMEOUT, || {
-            let read_log = || fs::read_to_string(&log).unwrap_or_default();
-            assert!(self.process.alive(), "postgres ended:\n{}", read_log());
+        let ready = self.process.until_ready(TIMEOUT, || {
             let query = self.psql().args(["-c", "SELECT 1"]).output();
             query.is_ok_and(|query| query.status.success())
         });
+        ready.unwrap_or_else(|log| panic!("postgres ended:\n{log}"));
     }
 }
-
-/// The file of its output, in its directory.
-const LOG: &str = "server.log";
 
 fn start_process(
     programs: &Path,
@@ -231,7 +226,7 @@ fn start_process(
     argv.extend(["sh", "-c", SCRIPT, "sh", &bin, &home, &port]);
     let env = clock.map(ClockShim::env);
     let env = env.as_ref().map_or(&[][..], |env| &env[..]);
-    Supervised::start(&directory.join(LOG), &argv, env)
+    Supervised::start(&directory.join("server.log"), &argv, env)
 }
 
 impl Drop for PostgresServer {

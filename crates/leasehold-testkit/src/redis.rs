@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -448,15 +448,7 @@ impl RedisServer {
             argv.push("--sentinel");
         }
         let process = Supervised::start(&log, &argv, env.as_ref().map_or(&[], |env| &env[..]));
-        let read_log = || fs::read_to_string(&log).unwrap_or_default();
-        let start = Instant::now();
-        while !self.ready() {
-            if !process.alive() {
-                return Err(read_log());
-            }
-            assert!(start.elapsed() < READY_WITHIN, "not ready:\n{}", read_log());
-            thread::sleep(Duration::from_millis(2));
-        }
+        process.until_ready(READY_WITHIN, || self.ready())?;
         self.process = Some(process);
         Ok(())
     }

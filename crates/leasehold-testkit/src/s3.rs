@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::supervised::Supervised;
-use crate::wait::{eventually, free_port};
+use crate::wait::free_port;
 
 /// How long a server may take to start.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -57,11 +57,9 @@ impl S3Server {
         let port_text = port.to_string();
         let argv = [python, "-c", SCRIPT, &port_text];
         let process = Supervised::start(&log, &argv, &[]);
-        eventually(TIMEOUT, || {
-            let read_log = || std::fs::read_to_string(&log).unwrap_or_default();
-            assert!(process.alive(), "moto ended:\n{}", read_log());
-            make_bucket(port).is_some_and(|reply| reply.contains(" 200 "))
-        });
+        let has_bucket = || make_bucket(port).is_some_and(|reply| reply.contains(" 200 "));
+        let ready = process.until_ready(TIMEOUT, has_bucket);
+        ready.unwrap_or_else(|log| panic!("moto ended:\n{log}"));
         Self {
             process,
             _directory: directory,

@@ -1,40 +1,75 @@
 //! A process that cannot outlive the test process.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::helper::{process_state, spawn_in_lasting_thread, stop_process};
 
-pub(crate) struct Supervised(Child);
+/// The interval of checks whether a program is ready.
+const INTERVAL: Duration = Duration::from_millis(2);
+
+pub(crate) struct Supervised {
+    child: Child,
+    log: PathBuf,
+}
 
 impl Supervised {
     /// Starts a program with its output in a file. Options of `setpriv` may precede it.
     pub(crate) fn start(log: &Path, argv: &[&str], env: &[(&str, &Path)]) -> Self {
-        let log = File::options().create(true).append(true).open(log);
-        let log = log.expect("the log file");
+        let output = File::options().create(true).append(true).open(log);
+        let output = output.expect("the log file");
         // The system kills the program when this one ends, in whatever way.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).args(argv);
         command.envs(env.iter().copied()).stdin(Stdio::null());
-        command.stdout(log.try_clone().expect("a file")).stderr(log);
-        Self(spawn_in_lasting_thread(command))
+        command
+            .stdout(output.try_clone().expect("a file"))
+            .stderr(output);
+        Self {
+            child: spawn_in_lasting_thread(command),
+            log: log.to_owned(),
+        }
+    }
+
+    /// Waits until it is ready. Returns its log if it ends instead.
+    pub(crate) fn until_ready(
+        &self,
+        timeout: Duration,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<(), String> {
+        let start = Instant::now();
+        while !ready() {
+            if !self.alive() {
+                return Err(self.log());
+            }
+            assert!(start.elapsed() < timeout, "not ready:\n{}", self.log());
+            thread::sleep(INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// What it has written.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     pub(crate) fn pid(&self) -> i32 {
-        Pid::from_child(&self.0).as_raw_nonzero().get()
+        Pid::from_child(&self.child).as_raw_nonzero().get()
     }
 
     /// Sends a signal to the program. Its pid cannot have been given to another, as it is reaped when this is dropped.
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("the process takes signals");
+        kill_process(Pid::from_child(&self.child), signal).expect("the process takes signals");
     }
 
     /// Stops the program, and waits until none of its threads runs.
     pub(crate) fn stop(&self) {
-        stop_process(Pid::from_child(&self.0));
+        stop_process(Pid::from_child(&self.child));
     }
 
     /// Whether any thread of it lives: the first may have gone before the others, which keep the
@@ -51,13 +86,13 @@ impl Supervised {
     }
 
     fn state(&self) -> Option<char> {
-        process_state(Pid::from_child(&self.0))
+        process_state(Pid::from_child(&self.child))
     }
 }
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
