@@ -3,10 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use fastrand::Rng;
 use leasehold_testkit::{Proxy, S3Server};
 
-use super::plan::{LONG_TTLS_MS, PROXIED_FAULTS, Plan, any_of};
+use super::plan::Plan;
 use super::server_faults::disturb;
 use super::{Sequence, Store, Timed};
 use crate::history::Fault;
@@ -18,17 +17,11 @@ pub(super) struct Bucket {
     links: Vec<Proxy>,
 }
 
-/// The plan of a world with such a server.
-pub(super) fn draw(seed: u64, round: u64, world: u64, duration_ms: u64) -> Plan {
-    let (at, links) = ([seed, round, world], PROXIED_FAULTS);
-    let server_fault = |rng: &mut Rng| any_of(rng, &[Fault::StopServer]);
-    Plan::draw_one(at, duration_ms, LONG_TTLS_MS, links, server_fault)
-}
-
 impl Store for Bucket {
     // Its tokens have the time of no clock.
     const HAS_TIMES: bool = false;
     const SHORT: Duration = Duration::from_secs(12);
+    const FAULTS: &'static [Fault] = &[Fault::StopServer];
 
     fn start(plan: &Plan) -> Self {
         let server = S3Server::start();

@@ -1,6 +1,7 @@
 //! Random faults of stores and holders: rounds of worlds, each with a schedule that is drawn from the seed.
 
 mod bucket;
+mod cluster;
 mod episodes;
 mod etcd;
 mod holders;
@@ -15,14 +16,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold::Client;
+use leasehold_testkit::{Etcd, Zookeeper};
 use tokio_util::sync::CancellationToken;
 
 use self::bucket::Bucket;
-use self::etcd::Etcd;
-use self::plan::{NAMES, Plan};
+use self::cluster::Cluster;
+use self::plan::{LONG_TTLS_MS, NAMES, PROXIED_FAULTS, Plan};
 use self::postgres::Postgres;
 use self::servers::Servers;
-use self::zookeeper::Zookeeper;
 use crate::checker::CheckReport;
 use crate::clock;
 use crate::history::{self, Fault, FaultEvent, Note};
@@ -46,25 +47,25 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario(
         "postgres",
         (1, 1),
-        |run| rounds::<Postgres>(run, postgres::draw),
+        rounds_of::<Postgres>,
         "a world with a PostgreSQL server and three holder processes",
     ),
     scenario(
         "etcd",
         (1, 1),
-        |run| rounds::<Etcd>(run, etcd::draw),
+        rounds_of::<Cluster<Etcd>>,
         "a world with an etcd cluster of three members and three holder processes",
     ),
     scenario(
         "zookeeper",
         (1, 1),
-        |run| rounds::<Zookeeper>(run, zookeeper::draw),
+        rounds_of::<Cluster<Zookeeper>>,
         "a world with a ZooKeeper ensemble of three servers and three holder processes",
     ),
     scenario(
         "bucket",
         (1, 1),
-        |run| rounds::<Bucket>(run, bucket::draw),
+        rounds_of::<Bucket>,
         "a world with a bucket of an S3 server and three holder processes",
     ),
 ];
@@ -110,6 +111,15 @@ trait Store: Send + Sync + Sized + 'static {
 
     /// The length of the round in the short form.
     const SHORT: Duration = Duration::from_secs(20);
+
+    /// The ttls of holder processes, in milliseconds.
+    const TTLS_MS: [u64; 4] = LONG_TTLS_MS;
+
+    /// The number of kinds of faults of connections.
+    const LINK_FAULTS: u8 = PROXIED_FAULTS;
+
+    /// The faults of the server that are equally likely. Redis has a schedule of its own.
+    const FAULTS: &'static [Fault] = &[];
 
     fn start(plan: &Plan) -> Self;
 
@@ -157,6 +167,10 @@ impl<S> World<S> {
 
 /// Draws a plan from the seed, the number of the round, that of the world, and its duration in milliseconds.
 type Draw = fn(u64, u64, u64, u64) -> Plan;
+
+fn rounds_of<S: Store>(run: &Run<'_>) -> Outcome {
+    rounds::<S>(run, Plan::draw_of::<S>)
+}
 
 fn rounds<S: Store>(run: &Run<'_>, draw: Draw) -> Outcome {
     let (rounds, length) = match run.form.minutes {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use fastrand::Rng;
 
-use super::{CLOCK_STEP_MAX_MS, Sequence, Timed, episodes};
+use super::{CLOCK_STEP_MAX_MS, Sequence, Store, Timed, episodes};
 use crate::history::Fault;
 
 /// The number of holder processes in a world.
@@ -86,9 +86,17 @@ impl Plan {
         }
     }
 
+    /// The plan of one world with another store, whose faults are equally likely.
+    pub(super) fn draw_of<S: Store>(seed: u64, round: u64, world: u64, duration_ms: u64) -> Self {
+        let at = [seed, round, world];
+        Self::draw_one(at, duration_ms, S::TTLS_MS, S::LINK_FAULTS, |rng| {
+            (S::FAULTS[rng.usize(..S::FAULTS.len())], rng.u64(LENGTHS_MS))
+        })
+    }
+
     /// The plan of one world without many masters: with ttls, a number of kinds of faults of connections, and the faults
     /// of the servers.
-    pub(super) fn draw_one(
+    fn draw_one(
         [seed, round, world]: [u64; 3],
         duration_ms: u64,
         ttls_ms: [u64; 4],
@@ -239,11 +247,6 @@ fn server_fault(rng: &mut Rng, clock: bool) -> (Fault, u64) {
         22 | 23 => (Fault::ClockForward, rng.u64(50..CLOCK_STEP_MAX_MS)),
         _ => (Fault::ClockBack, rng.u64(50..CLOCK_STEP_MAX_MS)),
     }
-}
-
-/// One of these faults.
-pub(super) fn any_of(rng: &mut Rng, faults: &[Fault]) -> (Fault, u64) {
-    (faults[rng.usize(..faults.len())], rng.u64(LENGTHS_MS))
 }
 
 /// A fault of the connections between a holder and a single server, of the first so many kinds.

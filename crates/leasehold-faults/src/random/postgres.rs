@@ -3,21 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
-use fastrand::Rng;
 use leasehold_testkit::PostgresServer;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::plan::{NAMES, Plan, TTLS_MS, any_of};
+use super::plan::{NAMES, Plan, TTLS_MS};
 use super::{Sequence, Store, Timed};
 use crate::history::Fault;
-
-const FAULTS: [Fault; 5] = [
-    Fault::CrashDatabase,
-    Fault::TerminateBackends,
-    Fault::PauseListener,
-    Fault::LockRow,
-    Fault::HoldTransaction,
-];
 
 /// The connections of clients.
 const CLIENTS: &str =
@@ -25,14 +16,17 @@ const CLIENTS: &str =
 
 pub(super) struct Postgres(PostgresServer);
 
-/// The plan of a world with such a server.
-pub(super) fn draw(seed: u64, round: u64, world: u64, duration_ms: u64) -> Plan {
-    let server_fault = |rng: &mut Rng| any_of(rng, &FAULTS);
-    Plan::draw_one([seed, round, world], duration_ms, TTLS_MS, 0, server_fault)
-}
-
 impl Store for Postgres {
     const HAS_TIMES: bool = true;
+    const TTLS_MS: [u64; 4] = TTLS_MS;
+    const LINK_FAULTS: u8 = 0;
+    const FAULTS: &'static [Fault] = &[
+        Fault::CrashDatabase,
+        Fault::TerminateBackends,
+        Fault::PauseListener,
+        Fault::LockRow,
+        Fault::HoldTransaction,
+    ];
 
     fn start(_: &Plan) -> Self {
         Self(PostgresServer::start())
