@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::builder::PossibleValuesParser;
 
 use crate::report::Report;
-use crate::scenario::{self, Form, Histories, LEADERS, RANDOM, Scenario, WATCHDOG};
+use crate::scenario::{self, Form, LEADERS, RANDOM, Scenario, WATCHDOG};
 use crate::{leaders, random, watchdog};
 
 #[derive(Debug, clap::Args)]
@@ -30,8 +30,6 @@ pub(crate) struct CampaignArgs {
     /// Write the results of complete scenarios into the report in this directory.
     #[arg(long)]
     report: Option<PathBuf>,
-    #[command(flatten)]
-    histories: Histories,
 }
 
 /// All scenarios, in the order of the report.
@@ -80,7 +78,7 @@ pub(crate) fn run(args: &CampaignArgs) -> bool {
     for scenario in &selected {
         println!("{}: {}", scenario.name, scenario.description);
     }
-    let outcomes = scenario::run_all(&selected, form, seed, &args.histories);
+    let outcomes = scenario::run_all(&selected, form, seed);
     let report = Report::new(seed, form, begin.elapsed(), outcomes);
     println!("\n{}", report.markdown(scenarios()));
     let clean = report.is_clean(!form.is_short());

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
 use crate::checker::{self, CheckReport};
@@ -13,6 +13,9 @@ use crate::history;
 pub(crate) const RANDOM: &str = "random";
 pub(crate) const LEADERS: &str = "leaders";
 pub(crate) const WATCHDOG: &str = "watchdog";
+
+/// The directory of the histories that are kept.
+const HISTORIES: &str = "target/faults";
 
 /// The limits of the latencies after a death.
 const MEDIAN_MAX_MS: f64 = 20.0;
@@ -32,7 +35,7 @@ pub(crate) struct Scenario {
     short: usize,
     /// Scenarios of one group run side by side.
     group: u8,
-    run: fn(&Run<'_>) -> Outcome,
+    run: fn(&Run) -> Outcome,
 }
 
 /// How much of the scenarios to run.
@@ -44,30 +47,14 @@ pub(crate) struct Form {
     pub(crate) percent: Option<u16>,
 }
 
-/// Which histories are kept, and where.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Histories {
-    /// Keep histories with violations in this directory.
-    #[arg(
-        long = "histories",
-        value_name = "HISTORIES",
-        default_value = "target/faults"
-    )]
-    directory: PathBuf,
-    /// Keep histories without violations, too.
-    #[arg(long = "keep")]
-    all: bool,
-}
-
 /// A scenario that runs.
 #[derive(Debug)]
-pub(crate) struct Run<'a> {
+pub(crate) struct Run {
     pub(crate) name: &'static str,
     /// The number of runs.
     pub(crate) count: usize,
     pub(crate) form: Form,
     pub(crate) seed: u64,
-    pub(crate) histories: &'a Histories,
 }
 
 /// The outcome of a scenario, before it is compared with its aim.
@@ -92,7 +79,7 @@ impl Scenario {
         group: u8,
         name: &'static str,
         (runs, short): (usize, usize),
-        run: fn(&Run<'_>) -> Outcome,
+        run: fn(&Run) -> Outcome,
         aim: &'static str,
         description: &'static str,
     ) -> Self {
@@ -128,13 +115,12 @@ impl Scenario {
         }
     }
 
-    fn outcome(&self, form: Form, seed: u64, histories: &Histories) -> Outcome {
+    fn outcome(&self, form: Form, seed: u64) -> Outcome {
         let run = Run {
             name: self.name,
             count: self.count(form),
             form,
             seed,
-            histories,
         };
         eprintln!("{}: {} runs", run.name, run.count);
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.run)(&run)));
@@ -159,7 +145,6 @@ pub(crate) fn run_all(
     scenarios: &[&'static Scenario],
     form: Form,
     seed: u64,
-    histories: &Histories,
 ) -> Vec<(&'static Scenario, Outcome)> {
     let together = |a: &&Scenario, b: &&Scenario| {
         let random = [a, b].map(|scenario| scenario.kind == RANDOM);
@@ -170,12 +155,7 @@ pub(crate) fn run_all(
         thread::scope(|scope| {
             let running: Vec<_> = group
                 .iter()
-                .map(|&scenario| {
-                    (
-                        scenario,
-                        scope.spawn(move || scenario.outcome(form, seed, histories)),
-                    )
-                })
+                .map(|&scenario| (scenario, scope.spawn(move || scenario.outcome(form, seed))))
                 .collect();
             let ended = running.into_iter();
             outcomes.extend(ended.map(|(scenario, outcome)| (scenario, outcome.join().unwrap())));
@@ -184,13 +164,13 @@ pub(crate) fn run_all(
     outcomes
 }
 
-impl Run<'_> {
-    /// Checks the history in a directory, and keeps a copy if it has violations or all are kept.
+impl Run {
+    /// Checks the history in a directory, and keeps a copy if it has violations.
     pub(crate) fn check(&self, directory: &Path, label: &str) -> CheckReport {
         let report = checker::check(&history::read(directory));
-        if self.histories.all || !report.violations.is_empty() {
+        if !report.violations.is_empty() {
             let name = format!("{}-{}{label}", self.seed, self.name);
-            let kept = self.histories.directory.join(name);
+            let kept = Path::new(HISTORIES).join(name);
             copy(directory, &kept);
             println!("the history is kept in {}", kept.display());
         }

@@ -52,7 +52,7 @@ impl Recording {
     /// token is that of its grant, unless the wall clock was set meanwhile.
     pub(crate) fn check(
         &self,
-        run: &Run<'_>,
+        run: &Run,
         label: &str,
         has_times: bool,
         world: history::World,

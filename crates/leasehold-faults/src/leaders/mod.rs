@@ -63,7 +63,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// Makes so many changes of leader in a world with such a store.
-fn lead(run: &Run<'_>, kind: StoreKind) -> Outcome {
+fn lead(run: &Run, kind: StoreKind) -> Outcome {
     let mut world = World::start(kind, run.seed);
     world.run(run.count);
     world.finish();

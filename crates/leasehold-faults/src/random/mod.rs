@@ -73,7 +73,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 const fn scenario(
     name: &'static str,
     worlds: (usize, usize),
-    run: fn(&Run<'_>) -> Outcome,
+    run: fn(&Run) -> Outcome,
     description: &'static str,
 ) -> Scenario {
     Scenario::new(RANDOM, 0, name, worlds, run, "", description)
@@ -168,11 +168,11 @@ impl<S> World<S> {
 /// Draws a plan from the seed, the number of the round, that of the world, and its duration in milliseconds.
 type Draw = fn(u64, u64, u64, u64) -> Plan;
 
-fn rounds_of<S: Store>(run: &Run<'_>) -> Outcome {
+fn rounds_of<S: Store>(run: &Run) -> Outcome {
     rounds::<S>(run, Plan::draw_of::<S>)
 }
 
-fn rounds<S: Store>(run: &Run<'_>, draw: Draw) -> Outcome {
+fn rounds<S: Store>(run: &Run, draw: Draw) -> Outcome {
     let (rounds, length) = match run.form.minutes {
         0 => (1, S::SHORT),
         minutes => (minutes, ROUND),
@@ -195,7 +195,7 @@ fn rounds<S: Store>(run: &Run<'_>, draw: Draw) -> Outcome {
 }
 
 /// Runs all worlds of a round at the same time and checks their histories.
-fn run_round<S: Store>(run: &Run<'_>, round: u64, plans: Vec<Plan>) -> CheckReport {
+fn run_round<S: Store>(run: &Run, round: u64, plans: Vec<Plan>) -> CheckReport {
     let mut worlds: Vec<World<S>> = plans.into_iter().map(prepare).collect();
     thread::scope(|scope| {
         for world in &mut worlds {

@@ -191,7 +191,7 @@ pub(super) struct LockGroup<'a> {
 /// Starts so many locks in all, at most `group_max` at a time, passes each group to `run_group`, and checks the
 /// history. One node watches their holders.
 pub(super) fn run_in_groups(
-    run: &Run<'_>,
+    run: &Run,
     ttl: Duration,
     group_max: usize,
     mut run_group: impl FnMut(LockGroup<'_>),

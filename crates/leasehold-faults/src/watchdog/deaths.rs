@@ -11,17 +11,17 @@ use crate::clock;
 use crate::scenario::{Outcome, Run};
 
 /// Kills holders one after the other.
-fn one_by_one(run: &Run<'_>, die: impl Fn(&mut ContendedLock, &mut Outcome)) -> Outcome {
+fn one_by_one(run: &Run, die: impl Fn(&mut ContendedLock, &mut Outcome)) -> Outcome {
     run_in_groups(run, TTL_LONG, 1, |mut group| {
         die(&mut group.locks[0], group.outcome);
     })
 }
 
-pub(super) fn killed(run: &Run<'_>) -> Outcome {
+pub(super) fn killed(run: &Run) -> Outcome {
     one_by_one(run, |lock, outcome| lock.kill(LATEST, outcome))
 }
 
-pub(super) fn zombie(run: &Run<'_>) -> Outcome {
+pub(super) fn zombie(run: &Run) -> Outcome {
     one_by_one(run, |lock, outcome| {
         let since = clock::now();
         lock.process.kill_unreaped();
@@ -32,7 +32,7 @@ pub(super) fn zombie(run: &Run<'_>) -> Outcome {
     })
 }
 
-pub(super) fn exec(run: &Run<'_>) -> Outcome {
+pub(super) fn exec(run: &Run) -> Outcome {
     run_in_groups(run, TTL_LONG, 1, |mut group| {
         let (lock, outcome) = (&mut group.locks[0], group.outcome);
         let since = clock::now();
@@ -45,7 +45,7 @@ pub(super) fn exec(run: &Run<'_>) -> Outcome {
     })
 }
 
-pub(super) fn forked_child(run: &Run<'_>) -> Outcome {
+pub(super) fn forked_child(run: &Run) -> Outcome {
     one_by_one(run, |lock, outcome| {
         let child = lock.process.helper.request("fork");
         let child = child.parse().ok().and_then(Pid::from_raw).unwrap();

@@ -51,7 +51,7 @@ impl Size {
     }
 }
 
-pub(super) fn many_clients(run: &Run<'_>) -> Outcome {
+pub(super) fn many_clients(run: &Run) -> Outcome {
     let short = run.form.is_short();
     let size = if short { SHORT } else { FULL };
     let world = World::new();

@@ -24,7 +24,7 @@ const REGISTERED_WITHIN: Nanos = 4000 * MILLI;
 const TOKEN: &str = "a-token-of-the-campaign";
 
 /// Injects a fault of nodes so many times while holders are stopped and resumed, and checks the history.
-fn under_load(world: &World, nodes: Nodes, run: &Run<'_>, mut inject: impl FnMut()) -> Outcome {
+fn under_load(world: &World, nodes: Nodes, run: &Run, mut inject: impl FnMut()) -> Outcome {
     let mut outcome = Outcome::default();
     let options = HolderOptions {
         ttl: TTL,
@@ -60,7 +60,7 @@ fn under_load(world: &World, nodes: Nodes, run: &Run<'_>, mut inject: impl FnMut
     outcome
 }
 
-fn holders(run: &Run<'_>) -> usize {
+fn holders(run: &Run) -> usize {
     match run.form.is_short() {
         true => HOLDERS_SHORT,
         false => HOLDERS,
@@ -92,7 +92,7 @@ fn watches_all(node: &Node, holders: usize) {
 }
 
 /// Injects a fault of one node at a time: first of the one, and when that watches all clients again, of the other.
-fn one_of_two(run: &Run<'_>, mut inject: impl FnMut(&mut Node)) -> Outcome {
+fn one_of_two(run: &Run, mut inject: impl FnMut(&mut Node)) -> Outcome {
     let world = World::new();
     let mut nodes = [world.node("one"), world.node("two")];
     let mut number = 0;
@@ -107,7 +107,7 @@ fn one_of_two(run: &Run<'_>, mut inject: impl FnMut(&mut Node)) -> Outcome {
     })
 }
 
-pub(super) fn node_killed(run: &Run<'_>) -> Outcome {
+pub(super) fn node_killed(run: &Run) -> Outcome {
     one_of_two(run, |node| {
         node.helper.kill();
         sleep_between(50, 500);
@@ -115,14 +115,14 @@ pub(super) fn node_killed(run: &Run<'_>) -> Outcome {
     })
 }
 
-pub(super) fn node_restarted(run: &Run<'_>) -> Outcome {
+pub(super) fn node_restarted(run: &Run) -> Outcome {
     one_of_two(run, |node| {
         node.end();
         node.restart();
     })
 }
 
-pub(super) fn node_stopped(run: &Run<'_>) -> Outcome {
+pub(super) fn node_stopped(run: &Run) -> Outcome {
     one_of_two(run, |node| {
         node.helper.stop();
         sleep_between(200, 3000);
@@ -130,7 +130,7 @@ pub(super) fn node_stopped(run: &Run<'_>) -> Outcome {
     })
 }
 
-pub(super) fn nodes_killed(run: &Run<'_>) -> Outcome {
+pub(super) fn nodes_killed(run: &Run) -> Outcome {
     let world = World::new();
     let mut nodes = [world.node("one"), world.node("two")];
     under_load(&world, local(&nodes), run, || {
@@ -165,7 +165,7 @@ fn cut_off(proxy: &Proxy) {
     sleep_between(300, 1000);
 }
 
-pub(super) fn client_node_partition(run: &Run<'_>) -> Outcome {
+pub(super) fn client_node_partition(run: &Run) -> Outcome {
     let world = World::new();
     let certs = Certs::make();
     let remote = |name: &str| {
@@ -192,7 +192,7 @@ pub(super) fn client_node_partition(run: &Run<'_>) -> Outcome {
     outcome
 }
 
-pub(super) fn node_store_partition(run: &Run<'_>) -> Outcome {
+pub(super) fn node_store_partition(run: &Run) -> Outcome {
     let world = World::new();
     let proxy = Proxy::before(&world.server);
     let mut config = world.node_config("cut");

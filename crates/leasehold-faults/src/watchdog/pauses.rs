@@ -18,7 +18,7 @@ const TTL: Duration = millis(2_000);
 /// The ttl of holders whose main thread ends.
 const TTL_MIDDLE: Duration = millis(6_000);
 
-pub(super) fn stopped(run: &Run<'_>) -> Outcome {
+pub(super) fn stopped(run: &Run) -> Outcome {
     let mut doubted = 0;
     let mut outcome = run_in_groups(run, TTL, 20, |mut group| {
         group.locks.iter_mut().for_each(ContendedLock::stop);
@@ -53,7 +53,7 @@ fn resume_and_release(lock: &mut ContendedLock, outcome: &mut Outcome) -> bool {
     states.first() == Some(&LeaseState::Paused)
 }
 
-pub(super) fn killed_while_stopped(run: &Run<'_>) -> Outcome {
+pub(super) fn killed_while_stopped(run: &Run) -> Outcome {
     run_in_groups(run, TTL_LONG, 100, |mut group| {
         group.locks.iter_mut().for_each(ContendedLock::stop);
         eventually(TIMEOUT, || {
@@ -69,7 +69,7 @@ pub(super) fn killed_while_stopped(run: &Run<'_>) -> Outcome {
     })
 }
 
-pub(super) fn main_thread_gone(run: &Run<'_>) -> Outcome {
+pub(super) fn main_thread_gone(run: &Run) -> Outcome {
     run_in_groups(run, TTL_MIDDLE, 50, |mut group| {
         for lock in &mut group.locks {
             assert_eq!(lock.process.helper.request("end-main"), "ok");

@@ -17,7 +17,7 @@ const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 /// The number of attempts: other processes start at the same time.
 const ATTEMPTS: usize = 200;
 
-pub(super) fn pid_reuse(run: &Run<'_>) -> Outcome {
+pub(super) fn pid_reuse(run: &Run) -> Outcome {
     let (runs, mut outcome) = (run.count, Outcome::default());
     if !rustix::process::geteuid().is_root() || !Path::new(LAST_PID).exists() {
         outcome.note("not run: it needs root, and a kernel whose last process id can be set");

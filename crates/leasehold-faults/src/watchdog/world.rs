@@ -130,7 +130,7 @@ impl World {
     }
 
     /// Checks the history so far, and adds its violations to an outcome.
-    pub(super) fn check(&self, run: &Run<'_>, outcome: &mut Outcome) {
+    pub(super) fn check(&self, run: &Run, outcome: &mut Outcome) {
         let world = history::World {
             servers: 1,
             watched: true,
