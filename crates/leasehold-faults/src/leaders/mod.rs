@@ -15,52 +15,46 @@ const ELECTIONS: [&str; 4] = ["scheduler", "compactor", "billing", "archiver"];
 
 /// A run is a change of leader; the latency is that from a kill to the successor. Side by side after the random faults.
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario::new(
-        LEADERS,
-        1,
+    scenario(
         "leaders-single",
         (500, 6),
         |run| lead(run, StoreKind::Single),
-        "",
         "a server with `appendfsync always`, killed and restarted with its data",
     ),
-    Scenario::new(
-        LEADERS,
-        1,
+    scenario(
         "leaders-file",
         (500, 6),
         |run| lead(run, StoreKind::File),
-        "",
         "a file of SQLite",
     ),
-    Scenario::new(
-        LEADERS,
-        1,
+    scenario(
         "leaders-masters",
         (400, 4),
         |run| lead(run, StoreKind::Masters),
-        "",
         "three masters, of which one is killed and restarted with or without its data",
     ),
-    Scenario::new(
-        LEADERS,
-        1,
+    scenario(
         "leaders-sentinel",
         (300, 0),
         |run| lead(run, StoreKind::Sentinel { replicated: false }),
-        "",
         "Sentinel with two replicas, failovers by order, by `kill -9` and by `SIGSTOP` of the master",
     ),
-    Scenario::new(
-        LEADERS,
-        1,
+    scenario(
         "leaders-replicated",
         (300, 4),
         |run| lead(run, StoreKind::Sentinel { replicated: true }),
-        "",
         "the same, and all replicas acknowledge each grant",
     ),
 ];
+
+const fn scenario(
+    name: &'static str,
+    changes: (usize, usize),
+    run: fn(&Run) -> Outcome,
+    description: &'static str,
+) -> Scenario {
+    Scenario::new(LEADERS, 1, name, changes, run, "", description)
+}
 
 /// Makes so many changes of leader in a world with such a store.
 fn lead(run: &Run, kind: StoreKind) -> Outcome {
