@@ -24,7 +24,6 @@ use std::env;
 use std::fs;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, RandomState};
 use std::io::Write as _;
-use std::num::NonZero;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -38,6 +37,12 @@ use self::table::{Unit, value_text};
 use self::work::{Deployment, WORKS, Work};
 use crate::tools::{output, root};
 
+/// The duration of each measurement after its warm-up.
+const DURATION: Duration = Duration::from_secs(2);
+
+/// The measurements of each library at each kind of work. Their median counts.
+const ROUNDS: usize = 3;
+
 /// Measure Leasehold and other libraries at the same work, and write docs/bench.
 #[derive(Debug, clap::Parser)]
 #[command(name = "cargo xtask bench compare")]
@@ -49,12 +54,6 @@ struct Options {
     /// Kinds of work to measure, separated by commas; all if not given
     #[arg(long, value_name = "WORK", value_delimiter = ',', value_parser = work_names())]
     work: Vec<String>,
-    /// Duration of each measurement after its warm-up, in seconds
-    #[arg(long, value_name = "S", default_value = "2")]
-    seconds: NonZero<u64>,
-    /// Measurements of each library at each kind of work; their median counts
-    #[arg(long, value_name = "N", default_value = "3")]
-    rounds: NonZero<usize>,
     /// Seed of the order of the libraries, which changes with each round; a new one if not given
     #[arg(long, value_name = "N", default_value_t = new_seed(), hide_default_value = true)]
     seed: u64,
@@ -91,8 +90,8 @@ fn compare(options: &Options) -> Result<(), String> {
     }
     let variants = build(&options.only, &mut report.left_out)?;
     let works = options.works(&mut report.left_out);
-    let plan = plan(&variants, &works, options);
-    let measured = measure(&plan, options, &mut report)?;
+    let plan = plan(&variants, &works, options.seed);
+    let measured = measure(&plan, &mut report)?;
     report.works = work_results(&works, &variants, &measured);
     write(report, options)
 }
@@ -101,16 +100,16 @@ fn compare(options: &Options) -> Result<(), String> {
 fn plan<'a>(
     variants: &'a [LibraryVariant],
     works: &[&'static Work],
-    options: &Options,
+    seed: u64,
 ) -> Vec<Measurement<'a>> {
     let mut plan = Vec::new();
-    for round in 1..=options.rounds.get() {
+    for round in 1..=ROUNDS {
         for &work in works {
             let suitable = variants.iter().filter(|variant| variant.suits(work));
             let mut suitable: Vec<_> = suitable.collect();
             suitable.sort_by_cached_key(|variant| {
                 let hasher = BuildHasherDefault::<DefaultHasher>::default();
-                hasher.hash_one((options.seed, round, work.name, variant.label()))
+                hasher.hash_one((seed, round, work.name, variant.label()))
             });
             plan.extend(suitable.into_iter().map(|variant| Measurement {
                 round,
@@ -126,7 +125,6 @@ fn plan<'a>(
 /// computed, so that is an error.
 fn measure<'a>(
     plan: &'a [Measurement<'a>],
-    options: &Options,
     report: &mut Report,
 ) -> Result<Vec<(&'a Measurement<'a>, Figures)>, String> {
     let all = plan.len();
@@ -141,8 +139,7 @@ fn measure<'a>(
         let (digits, name, label) = (all.to_string().len(), work.name, variant.label());
         print!("[{number:digits$}/{all}] round {round}, {name:<20} {label:<27}");
         let _ = std::io::stdout().flush();
-        let seconds = Duration::from_secs(options.seconds.get());
-        match runner::measure(variant, work, seconds) {
+        match runner::measure(variant, work, DURATION) {
             Ok((figures, version)) => {
                 let value = |name: &str, unit| {
                     let figure = figures.get(name).copied().unwrap_or_default();

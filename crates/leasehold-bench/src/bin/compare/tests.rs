@@ -119,14 +119,7 @@ fn a_plan_has_each_suitable_variant_once_in_a_round() {
     let variants: Vec<_> = libraries::all().collect();
     let works: Vec<_> = WORKS.iter().collect();
     let labels = |seed: u64, round: usize, name: &str| {
-        let options = Options {
-            only: Vec::new(),
-            work: Vec::new(),
-            seconds: NonZero::new(1).unwrap(),
-            rounds: NonZero::new(2).unwrap(),
-            seed,
-        };
-        let plan = plan(&variants, &works, &options);
+        let plan = plan(&variants, &works, seed);
         let measurements = plan
             .iter()
             .filter(|measurement| measurement.round == round && measurement.work.name == name);
