@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<()> {
-    let target = options.target()?;
+    let target = options.target();
     let report = scenario::measure(&options.settings, &target)?;
     let text = match options.json {
         true => report.json(),

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
@@ -11,7 +10,6 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use jiff::SignedDuration;
 use leasehold::Secret;
-use leasehold::watchdog::Watchdog;
 use serde::{Deserialize, Serialize};
 
 use self::Scenario::{Contended, Independent, Many, Observe, Renew, Uncontended, Wakeup, Watched};
@@ -34,7 +32,7 @@ const SECTION_MAX: Duration = Duration::from_secs(1);
 const WITH_TASKS: &[Scenario] = &[Uncontended, Independent, Contended, Many, Renew, Watched];
 
 /// The options that only some scenarios have.
-const SCENARIOS_OF: [(&str, &[Scenario]); 12] = [
+const SCENARIOS_OF: [(&str, &[Scenario]); 11] = [
     ("tasks", WITH_TASKS),
     ("threads", WITH_TASKS),
     ("processes", &[Contended, Many, Observe]),
@@ -45,7 +43,6 @@ const SCENARIOS_OF: [(&str, &[Scenario]); 12] = [
     ("election", &[Wakeup, Observe]),
     ("leases", &[Renew]),
     ("ttl", &[Renew]),
-    ("watchdog", &[Watched]),
     ("advisory", &[Uncontended, Independent, Contended]),
 ];
 
@@ -54,9 +51,9 @@ const SCENARIOS_OF: [(&str, &[Scenario]); 12] = [
 /// Acquires only locks under its own names. Uncontended scenarios alternate with baseline calls that do the
 /// same to the store without leasehold: in the same process and in short slices, so that other load on
 /// the machine affects both. Contended scenarios also check mutual exclusion, and renew checks that no
-/// lease is lost.
+/// lease is lost. docs/performance.md has examples.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold-bench", version, max_term_width = 100, after_long_help = EXAMPLES)]
+#[command(name = "leasehold-bench", version, max_term_width = 100)]
 pub(crate) struct Options {
     /// The store: sqlite:PATH, redis://HOST, postgres://USER@HOST/DATABASE, etcd://HOST, ..., memory:
     #[arg(
@@ -66,9 +63,6 @@ pub(crate) struct Options {
         hide_env_values = true
     )]
     store: String,
-    /// A file whose first line is the store's password; LEASEHOLD_PASSWORD without it
-    #[arg(long, value_name = "FILE", env = "LEASEHOLD_PASSWORD_FILE")]
-    password_file: Option<PathBuf>,
     /// The namespace of the locks
     #[arg(
         long,
@@ -77,14 +71,6 @@ pub(crate) struct Options {
         default_value = "leasehold"
     )]
     namespace: String,
-    /// The tenant inside the namespace
-    #[arg(
-        long,
-        value_name = "TEXT",
-        env = "LEASEHOLD_TENANT",
-        default_value = "default"
-    )]
-    tenant: String,
     #[command(flatten)]
     pub(crate) settings: Settings,
     /// Seconds to measure; 5 if not given
@@ -139,10 +125,6 @@ pub(crate) struct Settings {
     /// renew: ttl of these locks
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     pub(crate) ttl: Duration,
-    /// watched: address of the watchdog, unix:PATH or tcp://HOST:PORT; the one on this machine if not given
-    #[arg(long, value_name = "ADDRESS", value_parser = |address: &str| Watchdog::at(address))]
-    #[serde(skip)]
-    pub(crate) watchdog: Option<Watchdog>,
     /// postgres:// advisory locks as the baseline, by one connection for each task; contended measures them instead of
     /// leasehold
     #[arg(long, value_enum)]
@@ -178,21 +160,9 @@ pub(crate) enum Scenario {
     Renew,
     /// Permits and reads in turn with the mutex: uncontended, beside other holders, many readers, and renewal
     Primitives,
-    /// Tasks with a lock each, kept alive by a watchdog and not, in turn: the cost of the watchdog
+    /// Tasks with a lock each, kept alive by the watchdog of this machine and not, in turn: the cost of the watchdog
     Watched,
 }
-
-const EXAMPLES: &str = "\
-EXAMPLES
-  leasehold-bench --store redis://db --scenario contended --tasks 16 --processes 4
-  leasehold-bench --store redis://db --scenario contended --section 1ms --seconds 10 --json
-  leasehold-bench --store redis://db --scenario wakeup --waiters 100
-  leasehold-bench --store redis://db --scenario observe --election --processes 5
-  leasehold-bench --store redis://db --scenario many --names 10000
-  leasehold-bench --store redis://db --scenario renew --leases 1000000
-  leasehold-bench --store redis://db --scenario primitives
-  leasehold-bench --store postgres://app@db/shop --scenario contended --advisory poll
-  leasehold watchdog & leasehold-bench --store redis://db --scenario watched";
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -250,9 +220,6 @@ impl Options {
         if self.store.starts_with("sqlite:") && !given("tasks") {
             settings.tasks = settings.tasks.min(TASKS_ON_DISK);
         }
-        if scenario == Watched {
-            settings.watchdog.get_or_insert_with(Watchdog::local);
-        }
         let interval = settings.ttl / RENEWALS_PER_TTL;
         let seconds = self
             .seconds
@@ -271,27 +238,11 @@ impl Options {
         Ok(())
     }
 
-    /// The store, and names in it that nobody else uses.
-    pub(crate) fn target(&self) -> Result<Target> {
-        let password = match &self.password_file {
-            Some(file) => {
-                let failed = |why: String| format!("the password file {}: {why}", file.display());
-                let text = std::fs::read_to_string(file);
-                let text = text.map_err(|error| failed(error.to_string()))?;
-                let line = text.lines().next().filter(|line| !line.is_empty());
-                Some(line.ok_or_else(|| failed("it is empty".into()))?.into())
-            }
-            None => {
-                let password = std::env::var("LEASEHOLD_PASSWORD").ok();
-                password.filter(|text| !text.is_empty()).map(Secret::from)
-            }
-        };
-        Ok(Target::new(
-            &self.store,
-            password,
-            &self.namespace,
-            &self.tenant,
-        ))
+    /// The store, and names in it that nobody else uses. Its password is that of the environment.
+    pub(crate) fn target(&self) -> Target {
+        let password = std::env::var("LEASEHOLD_PASSWORD").ok();
+        let password = password.filter(|text| !text.is_empty()).map(Secret::from);
+        Target::new(&self.store, password, &self.namespace)
     }
 }
 
@@ -341,24 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn defaults_suit_the_scenario_and_the_store() {
+    fn tasks_that_wait_for_a_disk_are_fewer_and_durations_may_have_no_unit() {
         for (line, part) in [
-            ("redis://host", "tasks: 1,"),
-            ("redis://host --scenario watched", "tasks: 1,"),
-            ("redis://host --scenario independent", "tasks: 256,"),
             ("sqlite:/file --scenario independent", "tasks: 64,"),
-            ("redis://host --scenario contended", "tasks: 64,"),
-            ("redis://host --scenario contended", "names: 1,"),
-            ("sqlite:/file --scenario many", "names: 1000,"),
-            ("redis://host --scenario renew", "tasks: 256,"),
-            ("sqlite:/file --scenario renew", "tasks: 64,"),
             (
                 "memory: --scenario contended --section 0.5",
                 "section: 500ms,",
             ),
-            ("redis://host --scenario wakeup", "waiters: 1,"),
-            ("redis://host --scenario wakeup", "duration: 5s"),
-            ("memory: --scenario observe", "observers: 100,"),
         ] {
             let settings = format!("{:?}", settings(line).unwrap());
             assert!(settings.contains(part), "{line}: {settings}");
@@ -386,22 +326,8 @@ mod tests {
 
     #[test]
     fn options_without_a_meaning_are_refused() {
-        for (option, scenarios) in SCENARIOS_OF {
-            let value = match option {
-                "election" => "",
-                "section" | "ttl" => "1s",
-                "watchdog" => "unix:/path",
-                "advisory" => "poll",
-                _ => "5",
-            };
-            for scenario in Scenario::value_variants() {
-                let line = format!("redis://h --scenario {scenario} --{option} {value}");
-                let error = settings(&line).err().unwrap_or_default();
-                let refused = error.contains("has no meaning for");
-                assert_eq!(refused, !scenarios.contains(scenario), "{line}: {error}");
-            }
-        }
         for (line, hint) in [
+            ("redis://h --scenario many --waiters 2", "it is for wakeup"),
             ("redis://h --scenario renew --leases 0", "--leases"),
             ("redis://h --tasks 2", "independent"),
             ("redis://h --scenario contended --section 2s", "at most"),

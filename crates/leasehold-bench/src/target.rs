@@ -18,6 +18,9 @@ use crate::{Result, failed, metrics_recorder};
 /// The time in which a watchdog must admit the client.
 const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The tenant of all locks.
+const TENANT: &str = "default";
+
 /// A store, a part of it, and names in it that nobody else uses.
 ///
 /// The workers of a run get it through a pipe: it may contain a password.
@@ -26,7 +29,6 @@ pub(crate) struct Target {
     url: String,
     password: Option<Secret>,
     namespace: String,
-    tenant: String,
     /// The beginning of all names.
     prefix: String,
 }
@@ -42,12 +44,11 @@ pub(crate) struct Session {
 }
 
 impl Target {
-    pub(crate) fn new(url: &str, password: Option<Secret>, namespace: &str, tenant: &str) -> Self {
+    pub(crate) fn new(url: &str, password: Option<Secret>, namespace: &str) -> Self {
         Self {
             url: url.into(),
             password,
             namespace: namespace.into(),
-            tenant: tenant.into(),
             // Two runs at once must not meet.
             prefix: format!("bench/{:016x}", RandomState::new().hash_one(0)),
         }
@@ -76,9 +77,9 @@ impl Target {
         self.on(Client::builder(), session)
     }
 
-    /// Another client on the connections of a session, with a watchdog.
-    pub(crate) async fn watched(&self, session: &Session, watchdog: &Watchdog) -> Result<Session> {
-        let watched = self.on(Client::builder().watchdog(watchdog.clone()), session)?;
+    /// Another client on the connections of a session, with the watchdog of this machine.
+    pub(crate) async fn watched(&self, session: &Session) -> Result<Session> {
+        let watched = self.on(Client::builder().watchdog(Watchdog::local()), session)?;
         watched.client.watched(WATCHDOG_TIMEOUT).await?;
         Ok(watched)
     }
@@ -104,10 +105,10 @@ impl Target {
         store: Arc<dyn Store>,
         baseline: Arc<Baseline>,
     ) -> Result<Session> {
-        let builder = builder.namespace(&self.namespace).tenant(&self.tenant);
+        let builder = builder.namespace(&self.namespace).tenant(TENANT);
         let client = builder.build(Arc::clone(&store))?;
         let namespace = Namespace::parse(&self.namespace).map_err(failed("the namespace"))?;
-        let tenant = ScopeName::parse(&self.tenant).map_err(failed("the tenant"))?;
+        let tenant = ScopeName::parse(TENANT).map_err(failed("the tenant"))?;
         Ok(Session {
             client,
             baseline,

@@ -322,7 +322,6 @@ fn failures_are_reported_and_exit_with_125() {
         (unreachable, &["--scenario", "wakeup"], "127.0.0.1:1"),
         (unreachable, &["--scenario", "renew"], "127.0.0.1:1"),
         ("memory:", &["--scenario", "renew", "--ttl", "10ms"], "ttl"),
-        ("memory:", &["--password-file", "/none"], "/none"),
     ] {
         let output = bench(store, args).run_to_end();
         assert_eq!(output.status.code(), Some(125), "{args:?}");

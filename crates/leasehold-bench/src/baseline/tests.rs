@@ -9,7 +9,7 @@ use super::redis;
 use crate::target::{Session, Target};
 
 async fn session(url: &str) -> Session {
-    Target::new(url, None, "app", "t").open().await.unwrap()
+    Target::new(url, None, "app").open().await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

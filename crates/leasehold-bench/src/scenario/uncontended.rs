@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::pairs::{Lock, Pairs};
 use crate::format::ratio;
-use crate::options::Settings;
+use crate::options::{Scenario, Settings};
 use crate::report::Findings;
 use crate::target::{Session, Target};
 use crate::{Result, print_step};
@@ -21,17 +21,18 @@ pub(super) async fn measure(
     target: &Target,
     plain: Session,
 ) -> Result<Findings> {
-    let session = match &settings.watchdog {
-        Some(watchdog) => target.watched(&plain, watchdog).await?,
-        None => plain.clone(),
+    let is_watched = settings.scenario == Scenario::Watched;
+    let session = match is_watched {
+        true => target.watched(&plain).await?,
+        false => plain.clone(),
     };
     let (mut ours, mut other) = (Vec::new(), Vec::new());
     for task in 0..settings.tasks {
         ours.push(Lock::Ours(session.mutex(task)?));
         let name = format!("baseline/{task}");
-        other.push(match &settings.watchdog {
-            Some(_) => Lock::Ours(plain.mutex(name)?),
-            None => Lock::Baseline(plain.baseline_lock(name)?.advisory(settings.advisory)),
+        other.push(match is_watched {
+            true => Lock::Ours(plain.mutex(name)?),
+            false => Lock::Baseline(plain.baseline_lock(name)?.advisory(settings.advisory)),
         });
     }
     let (mut ours, mut other) = (Pairs::new(ours), Pairs::new(other));
@@ -67,7 +68,6 @@ mod tests {
 
     use super::*;
     use crate::latencies::lock;
-    use crate::options::Scenario;
     use crate::report::{UNKNOWN, check};
     use crate::scenario::known::latencies;
 
