@@ -146,12 +146,8 @@ fn summary(results: &[WorkResult]) -> String {
     ];
     let head = head.map(str::to_owned).to_vec();
     let rows = results.iter().map(WorkResult::summary_row);
-    let _ = write!(
-        text,
-        "\n{}",
-        table([head].into_iter().chain(rows).collect())
-    );
-    text
+    let rows: Vec<_> = [head].into_iter().chain(rows).collect();
+    text + "\n" + &table(&rows)
 }
 
 impl WorkResult {

@@ -1,4 +1,4 @@
-//! Markdown tables, aligned so that they are pleasant on a terminal as well.
+//! Markdown tables, and the figures in them.
 
 /// How a figure is written.
 #[derive(Clone, Copy, Debug)]
@@ -8,33 +8,12 @@ pub(super) enum Unit {
 }
 
 /// Rows as a table. The first column is text, the others are numbers.
-pub(super) fn table(mut rows: Vec<Vec<String>>) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let widest = |column: usize| {
-        rows.iter()
-            .map(move |row| row[column].chars().count())
-            .max()
-    };
-    let widths: Vec<_> = (0..columns).filter_map(widest).collect();
-    let separator = widths
-        .iter()
-        .enumerate()
-        .map(|(column, width)| match column {
-            0 => "-".repeat(*width),
-            _ => "-".repeat(width - 1) + ":",
-        });
-    rows.insert(1, separator.collect());
-    let mut table = String::new();
-    for row in &rows {
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            table.push_str(&match column {
-                0 => format!("| {cell:<width$} |"),
-                _ => format!(" {cell:>width$} |"),
-            });
-        }
-        table.push('\n');
-    }
-    table
+pub(super) fn table(rows: &[Vec<String>]) -> String {
+    let lines = rows.iter().map(|row| format!("| {} |\n", row.join(" | ")));
+    let mut lines: Vec<_> = lines.collect();
+    let numbers = "---:|".repeat(rows[0].len() - 1);
+    lines.insert(1, format!("|---|{numbers}\n"));
+    lines.concat()
 }
 
 /// A value with its unit.

@@ -199,7 +199,7 @@ fn the_summary_names_where_leasehold_is_ahead_and_where_it_is_not() {
         "* Ahead of the best other library: a (4.00 x redsync).",
         "* Equal to the best other library: c (1.01 x rslock).",
         "* Behind the best other library: b (0.40 x rslock).",
-        "| a    |     2,000 |       redsync: 500 |  4.00 |          5.00 |",
+        "| a | 2,000 | redsync: 500 | 4.00 | 5.00 |",
         "* a: some work\n",
     ] {
         assert!(document.contains(expected), "{expected}\n{document}");
