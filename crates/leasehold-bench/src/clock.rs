@@ -12,11 +12,9 @@ pub(crate) struct Moment(u64);
 
 impl Moment {
     pub(crate) fn now() -> Self {
-        let now = clock_gettime(ClockId::Monotonic);
-        // Neither is ever negative on this clock.
-        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-        let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
-        Self(seconds * 1_000_000_000 + nanos)
+        let now = Duration::try_from(clock_gettime(ClockId::Monotonic));
+        // It is never negative on this clock.
+        Self(nanos(now.unwrap_or_default()))
     }
 
     pub(crate) fn after(self, duration: Duration) -> Self {

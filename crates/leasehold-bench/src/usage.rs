@@ -55,11 +55,9 @@ impl Usage {
 
 /// The processor time of this process since its start: user and system time of all threads.
 fn cpu() -> Duration {
-    let used = clock_gettime(ClockId::ProcessCPUTime);
-    // Neither is ever negative on this clock.
-    let seconds = u64::try_from(used.tv_sec).unwrap_or(0);
-    let nanos = u32::try_from(used.tv_nsec).unwrap_or(0);
-    Duration::new(seconds, nanos)
+    let used = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime));
+    // It is never negative on this clock.
+    used.unwrap_or_default()
 }
 
 /// Resident memory in bytes. `None`: `/proc` is not readable.
