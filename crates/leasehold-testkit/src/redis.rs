@@ -158,13 +158,6 @@ impl RedisOptions {
             .config("repl-ping-replica-period 1")
     }
 
-    /// Bounds its memory, in bytes, and refuses writes beyond.
-    #[must_use]
-    pub fn maxmemory(self, bytes: u64) -> Self {
-        self.config(&format!("maxmemory {bytes}"))
-            .config("maxmemory-policy noeviction")
-    }
-
     /// Has every change on disk before it is acknowledged.
     #[must_use]
     pub fn append_only(self) -> Self {
