@@ -55,6 +55,24 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
     }
 }
 
+/// The part of one of several processes, of so many clients. If they are not divisible, the first have one more.
+fn part_of(number: u16, clients: u16, processes: u16) -> u16 {
+    clients / processes + u16::from(number < clients % processes)
+}
+
+#[test]
+fn clients_are_divided_between_processes() {
+    for (clients, processes, parts) in [
+        (1, 2, &[1, 0][..]),
+        (101, 2, &[51, 50]),
+        (10, 3, &[4, 3, 3]),
+        (3, 3, &[1, 1, 1]),
+    ] {
+        let part = |number| part_of(number, clients, processes);
+        assert_eq!((0..processes).map(part).collect::<Vec<_>>(), parts);
+    }
+}
+
 /// Findings that are known, for tests of the figures.
 #[cfg(test)]
 mod known {

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::NAME;
 use crate::clock::Moment;
 use crate::options::Settings;
+use crate::scenario::part_of;
 use crate::target::Session;
 use crate::worker::{Orders, reply};
 use crate::workers::Job;
@@ -48,11 +49,6 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
         reply(&observers.notified(lease).await?)?;
     }
     Ok(())
-}
-
-/// The part of one of several processes, of so many observers. If they are not divisible, the first have one more.
-pub(super) fn part_of(number: u16, observers: u16, processes: u16) -> u16 {
-    observers / processes + u16::from(number < observers % processes)
 }
 
 impl Observers {

@@ -1,6 +1,5 @@
 //! The figures of observers, from counts that are known.
 
-use super::observers::part_of;
 use super::*;
 use crate::options::Scenario;
 use crate::report::{UNKNOWN, check};
@@ -43,18 +42,4 @@ fn figures_are_what_was_counted() {
             ("server_cpu_us_per_change", UNKNOWN),
         ],
     );
-}
-
-#[test]
-fn observers_are_divided_between_processes() {
-    for (observers, processes, parts) in [
-        (100, 1, &[100][..]),
-        (10, 3, &[4, 3, 3]),
-        (3, 3, &[1, 1, 1]),
-    ] {
-        let found: Vec<_> = (0..processes)
-            .map(|number| part_of(number, observers, processes))
-            .collect();
-        assert_eq!(found, parts);
-    }
 }

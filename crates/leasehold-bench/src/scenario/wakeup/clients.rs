@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::holds::Hold;
-use super::{HELD, TTL, part_of};
+use super::{HELD, PROCESSES, TTL};
 use crate::baseline::BaselineLock;
 use crate::clock::{Moment, Window};
 use crate::latencies::Latencies;
 use crate::scenario::candidate::Candidate;
+use crate::scenario::part_of;
 use crate::sleep::SleepTimer;
 use crate::target::Session;
 use crate::worker::{Orders, reply};
@@ -70,7 +71,7 @@ struct Client {
 pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
     let first = job.target.open().await?;
     // One more than waiters, as one holds while all others wait.
-    let count = part_of(job.number, job.settings.waiters + 1);
+    let count = part_of(job.number, job.settings.waiters + 1, PROCESSES);
     let mut process = Clients {
         number: job.number,
         clients: Vec::with_capacity(count.into()),
@@ -122,7 +123,7 @@ impl Clients {
 
     /// The number of clients of this process, of so many in both.
     fn part_of(&self, clients: u16) -> usize {
-        let part = usize::from(part_of(self.number, clients));
+        let part = usize::from(part_of(self.number, clients, PROCESSES));
         part.min(self.clients.len())
     }
 

@@ -50,11 +50,8 @@ const TTLS: u32 = 2;
 /// The lock that is held while all others wait.
 const HELD: &str = "held";
 
-/// The part of one of the two processes, 0 or 1, of so many clients. If they are odd, the first has one
-/// more.
-fn part_of(number: u16, clients: u16) -> u16 {
-    (clients + 1 - number) / 2
-}
+/// The number of processes of the clients.
+const PROCESSES: u16 = 2;
 
 /// The findings of a run.
 #[derive(Debug, Default)]
@@ -96,7 +93,7 @@ pub(super) async fn measure(
     target: &Target,
     session: Session,
 ) -> Result<report::Findings> {
-    let mut workers = Workers::start(target, settings, 2).await?;
+    let mut workers = Workers::start(target, settings, PROCESSES).await?;
     let round_trips: Vec<Duration> = workers.ask(&Order::RoundTrip).await?;
     let slowest = round_trips.into_iter().max().unwrap_or_default();
     let mut run = Run {

@@ -106,11 +106,3 @@ fn figures_that_were_not_counted_are_null() {
     let failure = figures(&settings(1), &findings).unwrap_err().to_string();
     assert!(failure.contains("--seconds"), "{failure}");
 }
-
-#[test]
-fn clients_are_divided_between_two_processes() {
-    for (clients, first, second) in [(1, 1, 0), (2, 1, 1), (3, 2, 1), (101, 51, 50)] {
-        let parts = (part_of(0, clients), part_of(1, clients));
-        assert_eq!(parts, (first, second));
-    }
-}
