@@ -63,32 +63,24 @@ impl Fault {
         )
     }
 
-    /// Whether the store loses a grant that it acknowledged, or ends it early.
-    pub(crate) fn forgets_grants(self) -> bool {
+    /// Whether the store loses all that it has, or the last of it.
+    fn forgets_all(self) -> bool {
         self.is_failover()
             || matches!(
                 self,
-                Self::RestartEmpty
-                    | Self::RestartSnapshot
-                    | Self::ReplaceServer
-                    | Self::FlushAll
-                    | Self::DeleteRecord
-                    | Self::ClockForward
-                    | Self::WrongRecord
+                Self::RestartEmpty | Self::RestartSnapshot | Self::ReplaceServer | Self::FlushAll
             )
+    }
+
+    /// Whether the store loses a grant that it acknowledged, or ends it early.
+    pub(crate) fn forgets_grants(self) -> bool {
+        let forgets_one = [Self::DeleteRecord, Self::ClockForward, Self::WrongRecord];
+        self.forgets_all() || forgets_one.contains(&self)
     }
 
     /// Whether the store loses the last token.
     pub(crate) fn forgets_counters(self) -> bool {
-        self.is_failover()
-            || matches!(
-                self,
-                Self::RestartEmpty
-                    | Self::RestartSnapshot
-                    | Self::ReplaceServer
-                    | Self::FlushAll
-                    | Self::WrongCounter
-            )
+        self.forgets_all() || self == Self::WrongCounter
     }
 
     /// Whether a reply may be late or lost, so that a request is repeated.
