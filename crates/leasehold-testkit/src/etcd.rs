@@ -90,11 +90,7 @@ impl EtcdCluster {
     /// Host and port of a member.
     #[must_use]
     pub fn host(&self, nth: usize) -> String {
-        let name = if self.certs.is_some() {
-            "localhost"
-        } else {
-            "127.0.0.1"
-        };
+        let (_, name) = self.scheme_and_host();
         format!("{name}:{}", self.port(nth))
     }
 
@@ -196,7 +192,8 @@ impl EtcdCluster {
     fn command(&self, host: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(arguments);
-        command.args(["--endpoints", &format!("{}://{host}", self.scheme())]);
+        let (scheme, _) = self.scheme_and_host();
+        command.args(["--endpoints", &format!("{scheme}://{host}")]);
         if let Some(certs) = &self.certs {
             command.arg("--cacert").arg(&certs.ca);
             command.arg("--cert").arg(&certs.client);
@@ -208,11 +205,10 @@ impl EtcdCluster {
         command
     }
 
-    fn scheme(&self) -> &str {
-        if self.certs.is_some() {
-            "https"
-        } else {
-            "http"
+    fn scheme_and_host(&self) -> (&'static str, &'static str) {
+        match self.certs {
+            Some(_) => ("https", "localhost"),
+            None => ("http", "127.0.0.1"),
         }
     }
 }
@@ -222,7 +218,8 @@ impl Program for Etcd {
 
     fn command(members: &EtcdCluster, nth: usize) -> Vec<String> {
         let [client, peer, ..] = members.ports[nth];
-        let client = format!("{}://127.0.0.1:{client}", members.scheme());
+        let (scheme, _) = members.scheme_and_host();
+        let client = format!("{scheme}://127.0.0.1:{client}");
         let peer_of = |peer: u16| format!("http://127.0.0.1:{peer}");
         let peers = members.ports.iter().enumerate();
         let peers: Vec<_> = peers

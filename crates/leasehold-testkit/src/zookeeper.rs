@@ -84,13 +84,8 @@ impl ZookeeperServer {
     /// Whether a session has a node.
     #[must_use]
     pub fn has_ephemeral(&self, path: &str) -> bool {
-        let dumps = self
-            .ports
-            .iter()
-            .filter_map(|[client, ..]| ask(*client, "dump"));
-        dumps
-            .into_iter()
-            .any(|dump| dump.lines().any(|line| line.trim() == path))
+        let mut dumps = self.running().filter_map(|nth| ask(self.port(nth), "dump"));
+        dumps.any(|dump| dump.lines().any(|line| line.trim() == path))
     }
 }
 
