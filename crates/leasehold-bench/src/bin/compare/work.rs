@@ -67,126 +67,96 @@ const SHARED: Work = Work {
 /// All of it.
 pub(super) const WORKS: [Work; 20] = [
     OWN,
-    Work {
-        name: "pinned",
-        what: "one task, one lock, client and server each on a core of its own",
-        deployment: Deployment::Pinned,
-        ..OWN
-    },
-    Work {
-        name: "independent",
-        what: "64 tasks, a lock each",
-        tasks: 64,
-        ..OWN
-    },
-    Work {
-        name: "independent-256",
-        what: "256 tasks, a lock each",
-        tasks: 256,
-        ..OWN
-    },
+    OWN.at(Deployment::Pinned).named(
+        "pinned",
+        "one task, one lock, client and server each on a core of its own",
+    ),
+    OWN.with_tasks(1, 64).named("independent", "64 tasks, a lock each"),
+    OWN.with_tasks(1, 256).named("independent-256", "256 tasks, a lock each"),
     SHARED,
-    Work {
-        name: "processes",
-        what: "4 processes of 16 tasks, one lock, empty critical section",
-        processes: 4,
-        tasks: 16,
-        ..SHARED
-    },
-    Work {
-        name: "working",
-        what: "4 processes of 16 tasks, one lock, critical section of 1 ms",
-        processes: 4,
-        tasks: 16,
-        section_us: 1_000,
-        ..SHARED
-    },
-    Work {
-        name: "ping-pong",
-        what: "2 processes of one task, one lock: from release to acquisition in the other",
-        processes: 2,
-        tasks: 1,
-        ..SHARED
-    },
-    Work {
-        name: "masters",
-        what: "one task, one lock over 5 masters",
-        deployment: Deployment::Masters,
-        ..OWN
-    },
-    Work {
-        name: "masters-independent",
-        what: "64 tasks, a lock each, over 5 masters",
-        tasks: 64,
-        deployment: Deployment::Masters,
-        ..OWN
-    },
-    Work {
-        name: "distant-masters",
-        what: "one task, one lock over 5 masters, 5 ms away each way",
-        deployment: Deployment::DistantMasters,
-        ..OWN
-    },
-    Work {
-        name: "dead-master",
-        what: "one task, one lock over 5 masters, 5 ms away each way, one of them dead",
-        deployment: Deployment::DeadMaster,
-        ..OWN
-    },
-    Work {
-        name: "cluster",
-        what: "256 tasks, a lock each, in a cluster of three: its server time beside that of independent-256",
-        tasks: 256,
-        deployment: Deployment::Cluster,
-        ..OWN
-    },
-    Work {
-        name: "etcd",
-        what: "one task, one lock in etcd",
-        deployment: Deployment::Etcd,
-        ..OWN
-    },
-    Work {
-        name: "etcd-independent",
-        what: "64 tasks, a lock each in etcd",
-        tasks: 64,
-        deployment: Deployment::Etcd,
-        ..OWN
-    },
-    Work {
-        name: "etcd-contended",
-        what: "64 tasks in one process, one lock in etcd, empty critical section",
-        deployment: Deployment::Etcd,
-        ..SHARED
-    },
-    Work {
-        name: "etcd-ping-pong",
-        what: "2 processes of one task, one lock in etcd: from release to acquisition in the other",
-        processes: 2,
-        tasks: 1,
-        deployment: Deployment::Etcd,
-        ..SHARED
-    },
-    Work {
-        name: "permit",
-        what: "one task, one of 5 permits",
-        primitive: Primitive::Semaphore,
-        ..OWN
-    },
-    Work {
-        name: "permits",
-        what: "64 tasks in one process, 5 permits, empty critical section",
-        primitive: Primitive::Semaphore,
-        ..SHARED
-    },
-    Work {
-        name: "reads",
-        what: "64 tasks in one process, one read-write lock, 90 % reads, critical section of 1 ms",
-        section_us: 1_000,
-        primitive: Primitive::RwLock,
-        ..SHARED
-    },
+    SHARED.with_tasks(4, 16).named(
+        "processes",
+        "4 processes of 16 tasks, one lock, empty critical section",
+    ),
+    SHARED.with_tasks(4, 16).with_section().named(
+        "working",
+        "4 processes of 16 tasks, one lock, critical section of 1 ms",
+    ),
+    SHARED.with_tasks(2, 1).named(
+        "ping-pong",
+        "2 processes of one task, one lock: from release to acquisition in the other",
+    ),
+    OWN.at(Deployment::Masters).named("masters", "one task, one lock over 5 masters"),
+    OWN.with_tasks(1, 64).at(Deployment::Masters).named(
+        "masters-independent",
+        "64 tasks, a lock each, over 5 masters",
+    ),
+    OWN.at(Deployment::DistantMasters).named(
+        "distant-masters",
+        "one task, one lock over 5 masters, 5 ms away each way",
+    ),
+    OWN.at(Deployment::DeadMaster).named(
+        "dead-master",
+        "one task, one lock over 5 masters, 5 ms away each way, one of them dead",
+    ),
+    OWN.with_tasks(1, 256).at(Deployment::Cluster).named(
+        "cluster",
+        "256 tasks, a lock each, in a cluster of three: its server time beside that of independent-256",
+    ),
+    OWN.at(Deployment::Etcd).named("etcd", "one task, one lock in etcd"),
+    OWN.with_tasks(1, 64).at(Deployment::Etcd).named(
+        "etcd-independent",
+        "64 tasks, a lock each in etcd",
+    ),
+    SHARED.at(Deployment::Etcd).named(
+        "etcd-contended",
+        "64 tasks in one process, one lock in etcd, empty critical section",
+    ),
+    SHARED.with_tasks(2, 1).at(Deployment::Etcd).named(
+        "etcd-ping-pong",
+        "2 processes of one task, one lock in etcd: from release to acquisition in the other",
+    ),
+    OWN.with_primitive(Primitive::Semaphore).named("permit", "one task, one of 5 permits"),
+    SHARED.with_primitive(Primitive::Semaphore).named(
+        "permits",
+        "64 tasks in one process, 5 permits, empty critical section",
+    ),
+    SHARED.with_primitive(Primitive::RwLock).with_section().named(
+        "reads",
+        "64 tasks in one process, one read-write lock, 90 % reads, critical section of 1 ms",
+    ),
 ];
+
+impl Work {
+    const fn named(self, name: &'static str, what: &'static str) -> Self {
+        Self { name, what, ..self }
+    }
+
+    /// So many processes, each with so many tasks.
+    const fn with_tasks(self, processes: usize, tasks: usize) -> Self {
+        Self {
+            processes,
+            tasks,
+            ..self
+        }
+    }
+
+    /// A critical section of a millisecond.
+    const fn with_section(self) -> Self {
+        Self {
+            section_us: 1_000,
+            ..self
+        }
+    }
+
+    const fn with_primitive(self, primitive: Primitive) -> Self {
+        Self { primitive, ..self }
+    }
+
+    const fn at(self, deployment: Deployment) -> Self {
+        Self { deployment, ..self }
+    }
+}
 
 impl Primitive {
     /// The argument of a runner.
