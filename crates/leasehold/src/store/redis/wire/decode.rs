@@ -464,47 +464,4 @@ mod tests {
         }
         assert!(unfinished(&requests, &Value::Nil).is_empty());
     }
-
-    #[test]
-    fn a_grant_has_its_number_and_its_floor() {
-        let op = |numbered| {
-            let one = std::num::NonZeroU32::MIN;
-            let claim = Claim::Permits {
-                weight: one,
-                limit: one,
-                numbered,
-            };
-            Op::Acquire(Acquire {
-                claim,
-                ..Acquire::mutex(fixture::lease(1), Ttl::MAX)
-            })
-        };
-        let token = |value| Token::new(value).unwrap();
-        let value = [7, 0, 0, 3, 5].map(Value::Int);
-        let [first, _, _, number, floor] = value;
-        let value = Value::Array(vec![first, Value::Nil, Value::Nil, number, floor]);
-        let granted = Outcome::Granted {
-            first: token(7),
-            number: Some(3),
-            floor: Some(token(5)),
-            run: None,
-        };
-        assert_eq!(outcome(&op(true), "granted", &value), Some(granted));
-        let plain = outcome(&op(false), "granted", &Value::Int(7));
-        assert_eq!(plain, Some(Outcome::granted(token(7))));
-        let short = Value::Array(vec![Value::Int(7), Value::Nil]);
-        assert_eq!(outcome(&op(true), "granted", &short), None);
-    }
-
-    #[test]
-    fn a_reply_names_what_has_permits() {
-        let results = [("renewed", 0), ("renewed", 1), ("released", 1)];
-        let results = results.map(|(word, value)| {
-            let word = Value::BulkString(word.into());
-            [word, Value::Int(value)]
-        });
-        let items = [Value::Int(7)].into_iter().chain(results.concat());
-        assert_eq!(renewed_permits(&Value::Array(items.collect())), [1]);
-        assert!(renewed_permits(&Value::Nil).is_empty());
-    }
 }
