@@ -56,6 +56,8 @@ const TARGETS: [Target; 5] = [
             "app:{u:a}",
             "app@64:{17}:{t:a}",
             "app:{t:a}:completion:{u:b}",
+            "app@64:{17}:{t:a}:completion:a}:{b",
+            "app:{t::value}:completion:}",
             "orders/42",
             "app:{t:",
             "app:{t:昼 [a-z]*?\\}",

@@ -19,6 +19,7 @@ use super::wire::keys::{
 use super::wire::note;
 use super::wire::reply;
 use super::wire::script::Script;
+use super::wire::slots;
 use crate::store::api::{Event, Listener, Parts, Reply, Request, fixture};
 use crate::store::lock::lock;
 
@@ -169,13 +170,18 @@ pub fn key(data: &[u8]) {
             let key = space.key(name);
             let text = annotation_key(&key, &kind).to_string();
             assert_eq!(text.as_bytes(), data);
+            assert_eq!(slots::of_text(&text), slots::of(&key));
             assert_eq!(parse_key(data), Some(key));
         }
         if let Ok(name) = Name::parse(&String::from_utf8_lossy(data)) {
             let key = space.key(name.clone());
             let record = record_key(&key).to_string();
             assert_eq!(parse_record(&space, record.as_bytes()), Some(name));
+            assert_eq!(slots::of_text(&record), slots::of(&key));
         }
+    }
+    if let Some(key) = parse_key(data) {
+        assert!(data.starts_with(record_key(&key).to_string().as_bytes()));
     }
 }
 

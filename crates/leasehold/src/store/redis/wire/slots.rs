@@ -85,7 +85,6 @@ const fn table() -> [u16; 256] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::{counter_key, queue_key, record_key};
     use super::*;
     use crate::store::api::fixture;
 
@@ -100,23 +99,6 @@ mod tests {
         // Only the first tag counts, unless it is empty.
         assert_eq!(of_text("x{a}{b}"), of_text("a"));
         assert_ne!(of_text("x{}{a}"), of_text("a"));
-    }
-
-    #[test]
-    fn all_keys_of_a_name_are_in_its_slot() {
-        for namespace in ["app", "app@1", "app@64", "app@16384"] {
-            for name in ["orders/42", "a:token", ":", "昼"] {
-                let key = fixture::space(namespace, "t").key(Name::parse(name).unwrap());
-                let keys = [
-                    record_key(&key).to_string(),
-                    counter_key(&key).to_string(),
-                    queue_key(&key).to_string(),
-                ];
-                for text in keys {
-                    assert_eq!(of_text(&text), of(&key), "{text}");
-                }
-            }
-        }
     }
 
     /// Numbered names use all buckets, and buckets are spread over three nodes.
