@@ -98,29 +98,6 @@ mod tests {
     use super::*;
     use crate::store::api::fixture::key;
 
-    #[test]
-    fn each_key_of_a_name_notifies_its_observers() {
-        let observers = ServerObservers::default();
-        observers.notify_of(b"app:{t:a}");
-        for changed in [
-            "app:{t:a}",
-            "app:{t:a}:queue",
-            "app:{t:a}:value",
-            "app:{t:a}:completion",
-            "app:{t:a}:completion:{t:b}",
-            "app:{t:a}:revoked",
-        ] {
-            let (mut one, mut other) = (observers.add(&key("a")), observers.add(&key("b")));
-            observers.notify_of(changed.as_bytes());
-            assert_eq!(one.try_recv(), Ok(()), "{changed}");
-            assert!(other.try_recv().is_err(), "{changed}");
-        }
-        let mut own = observers.add(&key("a"));
-        let names = [key("a")];
-        drop(observers.own_changes(names.iter()));
-        assert_eq!(own.try_recv(), Ok(()));
-    }
-
     #[tokio::test(start_paused = true)]
     async fn an_observer_reads_again_after_a_while() {
         let observers = ServerObservers::default();
