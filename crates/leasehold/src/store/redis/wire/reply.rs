@@ -73,22 +73,3 @@ pub(crate) fn field<'a>(reply: &'a Value, name: &str) -> Option<&'a Value> {
 pub(crate) fn is_error(reply: &Value, code: &str) -> bool {
     matches!(reply, Value::ServerError(error) if error.code() == code)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_is_read() {
-        for (reply, micros) in [
-            ("*2\r\n+17\r\n+250001\r\n", Some(17_250_001)),
-            ("_\r\n", None),
-            ("*1\r\n+1\r\n", None),
-            ("*2\r\n+x\r\n+1\r\n", None),
-            ("*2\r\n+18446744073709551615\r\n+1\r\n", None),
-        ] {
-            let reply = redis::parse_redis_value(reply.as_bytes()).unwrap();
-            assert_eq!(time(&reply), micros.map(StoreTime::from_micros));
-        }
-    }
-}
