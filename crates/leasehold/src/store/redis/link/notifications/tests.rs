@@ -129,30 +129,6 @@ fn a_message_notifies_its_client_and_is_a_grant_only_from_its_node() {
 }
 
 #[test]
-fn a_grant_of_permits_names_no_mutex() {
-    let notifications = Notifications::default();
-    let log = add(&notifications, &space("app", "t"), 1);
-    let channel = format!("app:client:{}", client(1));
-    for (token, is_mutex, number) in [
-        ("17", true, None),
-        ("17x2", false, None),
-        ("17y1", false, None),
-        ("17x2#3#16", false, Some((3, 16))),
-    ] {
-        let message = format!("7 {token} 3000 1 app:{{t:n}}");
-        let found = notifications.handle_message(channel.as_bytes(), message.as_bytes());
-        assert_eq!(found.is_some(), is_mutex);
-        let events = log.take();
-        let [Event::Notice(_, Notice::Granted(grant))] = events.as_slice() else {
-            panic!("{events:?}");
-        };
-        assert_eq!(grant.first.get(), 17);
-        let found = grant.number.zip(grant.floor.map(Token::get));
-        assert_eq!(found, number);
-    }
-}
-
-#[test]
 fn a_change_notifies_all_clients_of_its_keyspace() {
     let notifications = Notifications::default();
     let [here, there] = [space("app", "t"), space("app", "u")];
