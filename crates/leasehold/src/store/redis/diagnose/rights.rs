@@ -252,43 +252,28 @@ mod tests {
     use crate::store::api::fixture;
 
     #[test]
-    fn the_line_names_every_right_once() {
-        for (url, end) in [
-            ("redis://host/3", " +llen +select"),
-            ("redis+sentinel://host/m/3", " +llen +select"),
-            ("redis+cluster://host", " +cluster|myid +asking"),
-            ("redlock://a,b,c", " +hmget +hset +info"),
-        ] {
-            let deployment = Deployment::parse(url).unwrap();
-            let extras = extras(&deployment, Durability::None);
-            let line = line(&fixture::space("app", "t"), &deployment, &extras);
-            assert!(line.contains(" ~app:* &app:* +eval ") && line.ends_with(end));
-            let words: Vec<_> = line.split(' ').collect();
-            let distinct: BTreeSet<_> = words.iter().collect();
-            assert_eq!(distinct.len(), words.len(), "{line}");
-        }
-    }
-
-    #[test]
-    fn the_line_for_doctor_adds_what_it_reads_and_nothing_twice() {
+    fn a_line_names_every_right_once_and_that_for_doctor_adds_what_it_reads() {
         let cluster = "+info +config|get +cluster|info +cluster|nodes";
-        for (url, more) in [
-            ("redis://host/3", "+info +config|get"),
-            ("redis+sentinel://host/m", "+info +config|get"),
-            ("redis+cluster://host", cluster),
+        for (url, end, more) in [
+            ("redis://host/3", "+llen +select", "+info +config|get"),
+            ("redis+sentinel://host/m/3", "+select", "+info +config|get"),
+            ("redis+cluster://host", "+cluster|myid +asking", cluster),
             // Its locks need `INFO` as well.
-            ("redlock://a,b,c", "+config|get"),
+            ("redlock://a,b,c", "+hmget +hset +info", "+config|get"),
         ] {
             let deployment = Deployment::parse(url).unwrap();
             let extras = extras(&deployment, Durability::None);
             let space = fixture::space("app", "t");
             let locks = line(&space, &deployment, &extras);
+            assert!(locks.contains(" ~app:* &app:* +eval ") && locks.ends_with(end));
             let doctor = diagnosis_line(&space, &deployment, &extras);
             let words = |line: &str| line.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
+            for line in [&locks, &doctor] {
+                assert_eq!(words(line).len(), line.split(' ').count(), "{line}");
+            }
             let added: BTreeSet<_> = &words(&doctor) - &words(&locks);
             let expected = words(&format!("leasehold-doctor {more}"));
             assert_eq!(added, expected, "{doctor}");
-            assert_eq!(words(&doctor).len(), doctor.split(' ').count(), "{doctor}");
         }
     }
 }
