@@ -23,41 +23,49 @@ async fn the_keys_are_as_the_script_documents() {
     assert_eq!(server.cli(&["KEYS", "*"]), COUNTER);
 }
 
+/// Earlier versions kept the holder in a hash.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_key_affects_no_other_request_of_its_batch() {
     let (server, store) = server_and_store().await;
-    server.cli(&["SET", RECORD, "x"]);
-    server.cli(&["RPUSH", "app:{t:c}:token", "x"]);
-    let batch = vec![
-        acquire("before", 1),
-        acquire("a", 1),
-        renew("a", 1),
-        release("a", 1),
-        enter("a", 1, 1),
-        revoke("a"),
-        acquire("c", 1),
-        acquire("after", 1),
-    ];
-    let replies = store.apply(batch).await;
-    let rejected = ["rejected"; 6].join(" ");
-    assert_eq!(words(&replies), format!("granted {rejected} granted"));
-    for (nth, reply) in replies[1..7].iter().enumerate() {
-        let error = error(reply);
+    let holder = lease(1).to_string();
+    for foreign in [&["SET", RECORD, "x"][..], &["HSET", RECORD, &holder, "1"]] {
+        server.cli(&["FLUSHALL"]);
+        server.cli(foreign);
+        server.cli(&["RPUSH", "app:{t:c}:token", "x"]);
+        let before = server.cli(&["DUMP", RECORD]);
+        let batch = vec![
+            acquire("before", 1),
+            acquire("a", 1),
+            wait("a", 1),
+            renew("a", 1),
+            release("a", 1),
+            enter("a", 1, 1),
+            revoke("a"),
+            acquire("c", 1),
+            acquire("after", 1),
+        ];
+        let replies = store.apply(batch).await;
+        let rejected = ["rejected"; 7].join(" ");
+        assert_eq!(words(&replies), format!("granted {rejected} granted"));
+        for (nth, reply) in replies[1..8].iter().enumerate() {
+            let error = error(reply);
+            assert_eq!(error.kind(), ErrorKind::Store);
+            let (key, lock) = match nth {
+                6 => ("app:{t:c}:token", "c"),
+                _ => (RECORD, "a"),
+            };
+            let message = error.to_string();
+            let store = format!("lock {lock:?} at {}: ", server.url());
+            assert!(message.starts_with(&store), "{message}");
+            for part in [&*format!("{key:?}"), "of this version", "delete that key"] {
+                assert!(message.contains(part), "{message}");
+            }
+        }
+        assert_eq!(server.cli(&["DUMP", RECORD]), before);
+        assert_eq!(server.cli(&["EXISTS", COUNTER, "app:{t:c}"]), "0");
+        let error = store.inspect(&key("a")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Store);
-        let (key, lock) = match nth {
-            5 => ("app:{t:c}:token", "c"),
-            _ => (RECORD, "a"),
-        };
-        let message = error.to_string();
-        let store = format!("lock {lock:?} at {}: ", server.url());
-        assert!(message.starts_with(&store), "{message}");
-        assert!(message.contains(&format!("{key:?}")), "{message}");
-        assert!(message.contains("delete that key"), "{message}");
     }
-    assert_eq!(server.cli(&["GET", RECORD]), "x");
-    assert_eq!(server.cli(&["EXISTS", "app:{t:c}"]), "0");
-    let error = store.inspect(&key("a")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Store);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,28 +106,6 @@ async fn a_damaged_queue_affects_no_other_request_of_its_batch() {
     assert_eq!(words(&replies), "rejected applied granted");
     let message = error(&replies[0]).to_string();
     assert!(message.contains("app:{t:a}:queue"), "{message}");
-}
-
-/// Earlier versions kept the holder in a hash.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_of_an_earlier_layout_is_named_and_left_unchanged() {
-    let (server, store) = server_and_store().await;
-    server.cli(&["HSET", RECORD, &lease(1).to_string(), "1"]);
-    for request in [
-        acquire("a", 1),
-        wait("a", 1),
-        renew("a", 1),
-        release("a", 1),
-        enter("a", 1, 1),
-        revoke("a"),
-    ] {
-        let message = rejected(&*store, request).await.to_string();
-        let named = message.contains(r#"lock "a""#) && message.contains(&format!("{RECORD:?}"));
-        assert!(named && message.contains("of this version"), "{message}");
-    }
-    let record = format!("{}\n1", lease(1));
-    assert_eq!(server.cli(&["HGETALL", RECORD]), record);
-    assert_eq!(server.cli(&["KEYS", "*"]), RECORD);
 }
 
 #[tokio::test(flavor = "multi_thread")]
