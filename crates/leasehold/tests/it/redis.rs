@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::__private::store::{Key, OpenOptions, Reply, Request, Store};
-use leasehold::{Client, Error, Guard, State};
+use leasehold::{Client, Error, ErrorKind, Guard, State};
 use leasehold_core::{Name, Outcome, Ttl};
 use leasehold_testkit::{RedisServer, eventually_async};
 
@@ -93,6 +93,24 @@ async fn eventually_applied(store: &dyn Store, request: Request) -> Outcome {
     })
     .await;
     last.unwrap()
+}
+
+/// Checks the kind of an error, and that its message has these parts.
+#[track_caller]
+fn assert_error(error: &Error, kind: ErrorKind, parts: &[&str]) {
+    assert_eq!(error.kind(), kind, "{error}");
+    let message = error.to_string();
+    for part in parts {
+        assert!(message.contains(part), "{part:?}: {message}");
+    }
+}
+
+/// A store as a user who has all rights in the namespace but one command.
+async fn open_without(server: &RedisServer, command: &str) -> Arc<dyn Store> {
+    let denied = format!("-{}", command.to_lowercase());
+    let rights = ["on", ">pw", "~app:*", "&app:*", "+@all", &denied];
+    server.cli(&[&["ACL", "SETUSER", "bob", "reset"], &rights[..]].concat());
+    open(&server.url_of("bob", "pw")).await
 }
 
 /// The field of a section of `INFO`.

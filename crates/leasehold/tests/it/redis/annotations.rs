@@ -1,6 +1,5 @@
 //! Annotations in a server: their keys, foreign values in them, and users who lack rights.
 
-use leasehold::ErrorKind;
 use leasehold_core::{Annotation, CompletionKey, LeaseId, Loss, Slot, Token};
 
 use super::*;
@@ -90,10 +89,7 @@ async fn a_foreign_value_is_an_error_until_it_is_removed() {
             annotate(&*store, &key, 1, "text").await.unwrap_err(),
             store.observe(&key, &VALUE).await.unwrap_err(),
         ] {
-            assert_eq!(error.kind(), ErrorKind::Store);
-            let message = error.to_string();
-            assert!(message.contains(r#"lock "a" at redis://"#), "{message}");
-            assert!(message.contains(name), "{message}");
+            assert_error(&error, ErrorKind::Store, &[r#"lock "a" at redis://"#, name]);
         }
         assert_eq!(server.cli(&["DUMP", name]), before);
         // It hides nothing else.

@@ -1,7 +1,5 @@
 //! URLs, credentials and protocols at connect.
 
-use leasehold::ErrorKind;
-
 use super::*;
 use crate::readings::Readings as _;
 
@@ -123,8 +121,7 @@ async fn with_credentials_beside_the_url() {
         ),
     ] {
         let error = builder.connect(&url).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-        assert!(error.to_string().contains(wrong), "{error}");
+        assert_error(&error, ErrorKind::InvalidConfig, &[wrong]);
     }
     let plain = format!("redis://localhost:{}", server.port());
     let error = known().connect(&plain).await.unwrap_err();

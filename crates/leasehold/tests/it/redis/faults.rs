@@ -1,7 +1,6 @@
 //! Replies while connections and servers fail, and recovery afterwards.
 
 use futures_util::future::join_all;
-use leasehold::ErrorKind;
 use leasehold_testkit::Restart;
 
 use super::*;
@@ -35,9 +34,7 @@ async fn a_connection_that_is_cut_under_a_request_leaves_it_unknown() {
     eventually_async(SOON, blocked).await;
     cut(&server);
     let error = request.await.unwrap();
-    assert_eq!(error.kind(), ErrorKind::Unreachable);
-    let lock = r#"lock "a" at redis://"#;
-    assert!(error.to_string().contains(lock), "{error}");
+    assert_error(&error, ErrorKind::Unreachable, &[r#"lock "a" at redis://"#]);
     server.cli(&["CLIENT", "UNPAUSE"]);
     works(&*store).await;
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use leasehold::__private::store::{ArrivalId, LatchCount, LatchStatus};
-use leasehold::ErrorKind;
 
 use super::*;
 use crate::readings::{Arrival, Beside as _, Readings as _};
@@ -63,11 +62,9 @@ async fn a_foreign_value_is_an_error_and_is_left_unchanged() {
             // Only the field of its status is read.
             Ok(status) => assert!(command[0] == "HSET" && status.is_none()),
         }
+        let parts = [r#"lock "a" at redis://"#, RECORD];
         for error in errors {
-            assert_eq!(error.kind(), ErrorKind::Store, "{error}");
-            let message = error.to_string();
-            assert!(message.contains(r#"lock "a" at redis://"#), "{message}");
-            assert!(message.contains(RECORD), "{message}");
+            assert_error(&error, ErrorKind::Store, &parts);
         }
         assert_eq!(server.cli(&["DUMP", RECORD]), before);
         server.cli(&["DEL", RECORD]);
@@ -79,19 +76,9 @@ async fn a_foreign_value_is_an_error_and_is_left_unchanged() {
 async fn a_user_who_lacks_a_right_gets_an_error_and_changes_nothing() {
     let server = RedisServer::start();
     for command in ["hget", "exists", "pttl", "pexpire", "hset"] {
-        let rights = ["~app:*", "&*", "+@all", &format!("-{command}")];
-        server.cli(
-            &[
-                &["ACL", "SETUSER", "bob", "reset", "on", ">pw"],
-                &rights[..],
-            ]
-            .concat(),
-        );
-        let store = open(&server.url_of("bob", "pw")).await;
+        let store = open_without(&server, command).await;
         let error = arrive(&*store, "b", 3).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unauthorized, "{command}: {error}");
-        let words = command.to_uppercase();
-        assert!(error.to_string().contains(&words), "{command}: {error}");
+        assert_error(&error, ErrorKind::Unauthorized, &[&command.to_uppercase()]);
         assert_eq!(server.cli(&["EXISTS", RECORD]), "0", "{command}");
     }
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);

@@ -1,7 +1,7 @@
 //! Observers of names at a server: every change of what they have read is notified, however it is made.
 
 use futures_util::future::join_all;
-use leasehold::{ErrorKind, LockEvent, LockEvents};
+use leasehold::{LockEvent, LockEvents};
 use leasehold_core::LeaseId;
 
 use super::annotations::{VALUE, annotate};
@@ -171,10 +171,8 @@ async fn a_replica_is_not_observed() {
     let replica = RedisServer::options().replica_of(&server).start();
     let store = open(&replica.url()).await;
     let error = store.observe(&key("a"), &VALUE).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Store);
-    let message = error.to_string();
-    assert!(message.contains("connect to its master"), "{message}");
-    assert!(message.contains(r#"lock "a" at redis://"#), "{message}");
+    let parts = ["connect to its master", r#"lock "a" at redis://"#];
+    assert_error(&error, ErrorKind::Store, &parts);
 }
 
 /// Observers of other names do not read again, and a client without observers reads nothing.

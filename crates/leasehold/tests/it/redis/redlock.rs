@@ -14,7 +14,6 @@ mod values;
 
 use std::time::Instant;
 
-use leasehold::ErrorKind;
 use leasehold_testkit::{Masters, Proxy, Restart};
 
 use super::*;

@@ -4,7 +4,6 @@ use std::fs;
 use std::net::TcpListener;
 
 use leasehold::__private::store;
-use leasehold::ErrorKind;
 use leasehold_testkit::free_port;
 
 use super::*;

@@ -2,7 +2,6 @@
 //! by `doctor` are enough.
 
 use leasehold::__private::store::ClientInfo;
-use leasehold::ErrorKind;
 
 use super::*;
 use crate::doctor::{self, PASSWORD};
@@ -153,10 +152,8 @@ async fn a_user_without_notifications_is_granted_nothing_until_they_are_allowed(
         let alice = StoreClient::connect(&server.url_of("alice", "pw"), 1).await;
         for request in [acquire("a", 1), wait("a", 1)] {
             let error = alice.rejected(request).await;
-            assert_eq!(error.kind(), ErrorKind::Unauthorized, "{rights}: {error}");
-            let message = error.to_string();
             let advice = "leasehold doctor --namespace app prints the line that allows them";
-            assert!(message.contains(advice), "{rights}: {message}");
+            assert_error(&error, ErrorKind::Unauthorized, &[advice]);
         }
         // The requests of holders need none of them.
         assert_eq!(alice.apply(renew("a", 1)).await, FREE);
@@ -281,9 +278,6 @@ async fn register(store: &dyn Store) -> Result<(), Error> {
 }
 
 fn assert_unauthorized(error: &Error, command: &str) {
-    assert_eq!(error.kind(), ErrorKind::Unauthorized, "{error}");
-    let message = error.to_string();
-    let command = command.to_uppercase();
-    assert!(message.contains("leasehold doctor prints"), "{message}");
-    assert!(message.contains(&command), "{command}: {message}");
+    let parts = ["leasehold doctor prints", &command.to_uppercase()];
+    assert_error(error, ErrorKind::Unauthorized, &parts);
 }

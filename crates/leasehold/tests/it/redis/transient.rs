@@ -1,6 +1,6 @@
 //! A server that refuses for a while is waited for; one that refuses for good is not. No store can be opened meanwhile.
 
-use leasehold::{ErrorKind, Mutex};
+use leasehold::Mutex;
 use leasehold_testkit::{eventually, fill_connections};
 use tokio::task::JoinHandle;
 
@@ -24,8 +24,7 @@ async fn refused_waiter(mutex: &Mutex, reason: &str) -> JoinHandle<Result<Guard,
     })
     .await;
     let error = last.unwrap();
-    assert!(error.to_string().contains(reason), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+    assert_error(&error, ErrorKind::Store, &[reason]);
     assert!(error.is_transient(), "{error}");
     assert_eq!(error.retry_after(), None);
     waiter

@@ -1,6 +1,5 @@
 //! Errors at connect.
 
-use leasehold::ErrorKind;
 use leasehold_testkit::free_port;
 
 use super::*;
