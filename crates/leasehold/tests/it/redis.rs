@@ -21,6 +21,7 @@ mod sentinel;
 mod transient;
 mod wakeup;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,14 +122,38 @@ fn info(server: &RedisServer, section: &str, field: &str) -> Option<String> {
     value.map(|value| value.trim().to_owned())
 }
 
-/// The number of calls of a command, also by scripts.
+/// The number of calls of each command, also by scripts.
+fn all_calls(server: &RedisServer) -> BTreeMap<String, u64> {
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let calls = stats.lines().filter_map(|line| {
+        let (command, stats) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((command.to_owned(), stats.split(',').next()?.parse().ok()?))
+    });
+    calls.collect()
+}
+
 fn calls(server: &RedisServer, command: &str) -> u64 {
-    let stats = info(server, "commandstats", &format!("cmdstat_{command}"));
-    let stats = stats.unwrap_or_default();
-    let calls = stats.trim_start_matches("calls=").split(',').next();
-    calls
-        .and_then(|calls| calls.parse().ok())
-        .unwrap_or_default()
+    let calls = all_calls(server).get(command).copied();
+    calls.unwrap_or_default()
+}
+
+/// The calls since the last time, without those of the test, and those for key tracking, which come later: a
+/// `CLIENT CACHING` and a `GET` for each key.
+fn commands(server: &RedisServer) -> String {
+    let mut calls = all_calls(server);
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    let tracked = calls.remove("client|caching").unwrap_or_default();
+    if let Some(reads) = calls.get_mut("get") {
+        *reads -= tracked;
+    }
+    calls.retain(|command, calls| {
+        !["auth", "config|resetstat", "info"].contains(&&**command) && *calls > 0
+    });
+    let calls = calls.iter();
+    let calls: Vec<_> = calls
+        .map(|(command, calls)| format!("{command}:{calls}"))
+        .collect();
+    calls.join(" ")
 }
 
 fn script_calls(server: &RedisServer) -> u64 {

@@ -140,33 +140,6 @@ async fn without_tokens_no_lease_is_granted_the_lock() {
     assert_eq!(b.apply(acquire("a", 4)).await, Outcome::Exhausted);
 }
 
-/// The commands that the server has run since the last call, by scripts too.
-///
-/// Without those of the test, and those for key tracking, which come later: a `CLIENT CACHING` and a `GET` for each key.
-fn commands(server: &RedisServer) -> String {
-    let stats = server.cli(&["INFO", "commandstats"]);
-    server.cli(&["CONFIG", "RESETSTAT"]);
-    let number = |command: &str| -> u32 {
-        let of_command = format!("cmdstat_{command}:calls=");
-        let line = stats
-            .lines()
-            .find_map(|line| line.strip_prefix(&of_command));
-        line.map_or(0, |line| line.split_once(',').unwrap().0.parse().unwrap())
-    };
-    let own = stats.lines().filter_map(|line| {
-        let command = line.strip_prefix("cmdstat_")?.split_once(':')?.0;
-        let calls = match command {
-            "auth" | "config|resetstat" | "info" | "client|caching" => 0,
-            "get" => number("get") - number("client|caching"),
-            _ => number(command),
-        };
-        (calls > 0).then(|| format!("{command}:{calls}"))
-    });
-    let mut calls: Vec<_> = own.collect();
-    calls.sort_unstable();
-    calls.join(" ")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uncontended_lock_costs_two_calls_and_few_commands() {
     let server = RedisServer::start();
