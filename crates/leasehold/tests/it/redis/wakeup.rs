@@ -90,13 +90,6 @@ async fn check_losses(server: &RedisServer, notified: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_all_rights() {
-    let server = server(RedisServer::options(), EVERYTHING);
-    check_grants(&server).await;
-    check_losses(&server, true).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn without_a_right_for_key_tracking() {
     for rights in ["-client", "-client|tracking", "-client|caching"] {
         let rights = format!("{EVERYTHING} {rights}");
