@@ -2,13 +2,8 @@
 
 use leasehold_testkit::free_port;
 
-use super::forgotten::{
-    eventually_acquire, eventually_admitted, kept_out, try_acquire, url, works_again,
-};
+use super::forgotten::*;
 use super::*;
-
-/// The longest ttl: several times what the steps of a test take on a busy machine.
-const LONGEST: Duration = Duration::from_secs(8);
 
 /// The hash of the script that inspects a master and admits it: a part of each such request.
 fn inspection() -> String {
@@ -19,7 +14,7 @@ fn inspection() -> String {
 /// Acquires the lock `a` at the first two masters, for the longest ttl. Returns the instant before the request.
 async fn hold_at_two(masters: &Masters) -> Instant {
     let [a, b] = [0, 1].map(|nth| masters.server(nth).port());
-    let holder = open(&url([a, b, free_port()], LONGEST)).await;
+    let holder = open(&url([a, b, free_port()])).await;
     let begun = Instant::now();
     let request = move || lasting(acquire("a", 1), LONGEST);
     eventually_async(LONG, async || {
@@ -37,16 +32,16 @@ async fn until_linked(replica: &RedisServer) {
 
 /// The first master is kept out until the lease has ended. Then it is admitted, and the lock is granted.
 async fn is_kept_out(store: &dyn Store, masters: &Masters, held_since: Instant) {
-    kept_out(store, masters.server(0), held_since, LONGEST).await;
-    eventually_acquire(store, "a", LONGEST).await;
-    eventually_admitted(store, masters.server(0), LONGEST).await;
+    kept_out(store, masters.server(0), held_since).await;
+    eventually_acquire(store, "a").await;
+    eventually_admitted(store, masters.server(0)).await;
 }
 
 /// Masters with a store that has used them.
 async fn used(masters: &Masters) -> Arc<dyn Store> {
     let ports = [0, 1, 2].map(|nth| masters.server(nth).port());
-    let store = open(&url(ports, LONGEST)).await;
-    works_again(&*store, LONGEST).await;
+    let store = open(&url(ports)).await;
+    works_again(&*store).await;
     store
 }
 
@@ -55,8 +50,8 @@ async fn used(masters: &Masters) -> Arc<dyn Store> {
 async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
     let far = Proxied::start(3);
     let ports = [0, 1, 2].map(|nth| far.proxies[nth].port());
-    let store = open(&url(ports, LONGEST)).await;
-    works_again(&*store, LONGEST).await;
+    let store = open(&url(ports)).await;
+    works_again(&*store).await;
     let held_since = hold_at_two(&far.masters).await;
     let [first, others @ ..] = &far.proxies[..] else {
         unreachable!()
@@ -104,7 +99,7 @@ async fn a_master_that_was_a_replica_of_an_old_copy_is_kept_out() {
     let copy = RedisServer::options().replica_of(first).start();
     // With its first replica a server changes its replication id, and has to be admitted again.
     until_linked(&copy).await;
-    eventually_admitted(&*store, first, LONGEST).await;
+    eventually_admitted(&*store, first).await;
     let record = first.cli(&["HGET", "app:master", "run"]);
     let copied = async || copy.cli(&["HGET", "app:master", "run"]) == record;
     eventually_async(LONG, copied).await;

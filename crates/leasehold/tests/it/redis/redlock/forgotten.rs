@@ -4,8 +4,8 @@ use leasehold_testkit::free_port;
 
 use super::*;
 
-/// The longest ttl.
-const LONGEST: Duration = Duration::from_secs(8);
+/// The longest ttl: several times what the steps of a test take on a busy machine.
+pub(super) const LONGEST: Duration = Duration::from_secs(8);
 
 /// A field of the admission record of a master.
 fn admission(server: &RedisServer, field: &str) -> String {
@@ -28,16 +28,12 @@ pub(super) async fn try_acquire(store: &dyn Store, request: Request) -> Option<u
 
 /// Tries to acquire a lock under new lease ids until it is granted, and releases the others. Returns the number of the
 /// lease and the token.
-pub(super) async fn eventually_acquire(
-    store: &dyn Store,
-    name: &str,
-    longest: Duration,
-) -> (u64, u64) {
+pub(super) async fn eventually_acquire(store: &dyn Store, name: &str) -> (u64, u64) {
     let mut number = 100;
     let mut token = 0;
     eventually_async(LONG, async || {
         number += 1;
-        match try_acquire(store, lasting(acquire(name, number), longest)).await {
+        match try_acquire(store, lasting(acquire(name, number), LONGEST)).await {
             Some(first) => token = first,
             None => drop(send(store, release(name, number)).await),
         }
@@ -48,25 +44,19 @@ pub(super) async fn eventually_acquire(
 }
 
 /// The URL of three masters.
-pub(super) fn url(ports: [u16; 3], longest: Duration) -> String {
-    let [a, b, c] = ports;
-    let longest = longest.as_millis();
+pub(super) fn url([a, b, c]: [u16; 3]) -> String {
+    let longest = LONGEST.as_millis();
     format!("redlock://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}?longest-ttl={longest}ms")
 }
 
 /// Until the lease has ended, no other client is granted the lock `a`, and a master that may have forgotten is not
 /// admitted.
-pub(super) async fn kept_out(
-    store: &dyn Store,
-    master: &RedisServer,
-    held_since: Instant,
-    longest: Duration,
-) {
-    let over = || held_since.elapsed() >= longest;
+pub(super) async fn kept_out(store: &dyn Store, master: &RedisServer, held_since: Instant) {
+    let over = || held_since.elapsed() >= LONGEST;
     let mut number = 1_000;
     while !over() {
         number += 1;
-        let other = try_acquire(store, lasting(acquire("a", number), longest)).await;
+        let other = try_acquire(store, lasting(acquire("a", number), LONGEST)).await;
         assert!(other.is_none() || over(), "two holders: {other:?}");
         drop(send(store, release("a", number)).await);
         assert!(!is_admitted(master, "app") || over());
@@ -78,20 +68,20 @@ pub(super) async fn kept_out(
 async fn two_majorities_by_one_that_forgets(restarted: bool) {
     let mut masters = Masters::aged(3);
     let ports = [0, 1, 2].map(|nth| masters.server(nth).port());
-    let store = open(&url(ports, LONGEST)).await;
-    works_again(&*store, LONGEST).await;
+    let store = open(&url(ports)).await;
+    works_again(&*store).await;
     let floors = masters.servers().iter();
     let floors = floors.map(|server| admission(server, "high").parse::<u64>().unwrap());
     let floor = floors.max().unwrap();
 
     // A has no third master and B no first, so neither can inform it of the other.
-    let a = open(&url([ports[0], ports[1], free_port()], LONGEST)).await;
-    let b = open(&url([free_port(), ports[1], ports[2]], LONGEST)).await;
-    let (mut number, mut first) = eventually_acquire(&*a, "a", LONGEST).await;
+    let a = open(&url([ports[0], ports[1], free_port()])).await;
+    let b = open(&url([free_port(), ports[1], ports[2]])).await;
+    let (mut number, mut first) = eventually_acquire(&*a, "a").await;
     // The largest token is set ahead. This one must be larger than what was known before.
     while first <= floor {
         drop(send(&*a, release("a", number)).await);
-        (number, first) = eventually_acquire(&*a, "a", LONGEST).await;
+        (number, first) = eventually_acquire(&*a, "a").await;
     }
     let granted_at = Instant::now();
     let record = |masters: &Masters| masters.server(1).cli(&["KEYS", "*:a}"]);
@@ -101,31 +91,27 @@ async fn two_majorities_by_one_that_forgets(restarted: bool) {
         false => drop(masters.server(1).cli(&["FLUSHALL"])),
     }
     assert_eq!(record(&masters), "");
-    kept_out(&*b, masters.server(1), granted_at, LONGEST).await;
+    kept_out(&*b, masters.server(1), granted_at).await;
     // A majority of the others has to reply: B alone cannot admit it.
-    eventually_admitted(&*store, masters.server(1), LONGEST).await;
+    eventually_admitted(&*store, masters.server(1)).await;
     let kept: u64 = admission(masters.server(1), "floor").parse().unwrap();
     assert!(kept >= first, "{kept} is below {first}");
-    let (_, second) = eventually_acquire(&*b, "a", LONGEST).await;
+    let (_, second) = eventually_acquire(&*b, "a").await;
     assert!(second > first, "{second} after {first}");
 }
 
 /// Sends requests until a master is admitted: a master that refuses one is inspected.
-pub(super) async fn eventually_admitted(
-    store: &dyn Store,
-    master: &RedisServer,
-    longest: Duration,
-) {
+pub(super) async fn eventually_admitted(store: &dyn Store, master: &RedisServer) {
     eventually_async(LONG, async || {
-        works_again(store, longest).await;
+        works_again(store).await;
         is_admitted(master, "app")
     })
     .await;
 }
 
 /// Acquires and releases a lock.
-pub(super) async fn works_again(store: &dyn Store, longest: Duration) {
-    let (number, _) = eventually_acquire(store, "works", longest).await;
+pub(super) async fn works_again(store: &dyn Store) {
+    let (number, _) = eventually_acquire(store, "works").await;
     drop(send(store, release("works", number)).await);
 }
 
