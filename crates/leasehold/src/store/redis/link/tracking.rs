@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Acquire, Claim, LeaseId, Op, Outcome};
+use leasehold_core::{Claim, LeaseId, Op, Outcome};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisResult, Value};
 use tokio::sync::Notify;
@@ -103,48 +103,34 @@ impl KeyTracking {
             let Ok(outcome) = reply.outcome() else {
                 continue;
             };
-            match (&request.op, outcome) {
-                (
-                    Op::Renew {
-                        lease, count: None, ..
-                    },
-                    Outcome::Kept,
-                ) => {
-                    tracked |= due.add_renewed(&request.key, *lease, now);
+            let (key, op) = (&request.key, &request.op);
+            let reason = match (op, outcome, op.lease()) {
+                (Op::Renew { count: None, .. }, Outcome::Kept, Some(lease)) => {
+                    tracked |= due.add_renewed(key, lease, now);
+                    continue;
                 }
-                (
-                    Op::Acquire(Acquire {
-                        lease,
-                        claim: Claim::Mutex,
-                        ..
-                    }),
-                    Outcome::Granted { .. },
-                )
-                | (Op::Renew { lease, .. }, Outcome::Kept)
-                | (Op::SetToken { lease, .. }, Outcome::Stored | Outcome::Outdated) => {
-                    due.add(&request.key, Reason::Held(*lease));
-                    tracked = true;
+                (Op::Acquire(acquire), Outcome::Granted { .. }, Some(lease))
+                    if acquire.claim == Claim::Mutex =>
+                {
+                    Reason::Held(lease)
                 }
-                (
-                    Op::Acquire(Acquire { wait: true, .. }),
-                    Outcome::Refused {
-                        queue_position: None,
-                        ..
-                    },
-                ) => {
-                    due.add(&request.key, Reason::Awaited);
-                    tracked = true;
+                (Op::Renew { .. }, Outcome::Kept, Some(lease))
+                | (Op::SetToken { .. }, Outcome::Stored | Outcome::Outdated, Some(lease)) => {
+                    Reason::Held(lease)
                 }
-                (
-                    Op::SetToken { lease, .. }
-                    | Op::Renew { lease, .. }
-                    | Op::Release { lease, .. },
-                    _,
-                ) => {
-                    due.remove(&request.key, *lease);
+                (Op::Acquire(acquire), Outcome::Refused { queue_position, .. }, _)
+                    if acquire.wait && queue_position.is_none() =>
+                {
+                    Reason::Awaited
                 }
-                _ => {}
-            }
+                (Op::SetToken { .. } | Op::Renew { .. } | Op::Release { .. }, _, Some(lease)) => {
+                    due.remove(key, lease);
+                    continue;
+                }
+                _ => continue,
+            };
+            due.add(key, reason);
+            tracked = true;
         }
         drop(due);
         if tracked {
