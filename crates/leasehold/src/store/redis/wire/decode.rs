@@ -214,18 +214,14 @@ fn outcome(op: &Op, word: &str, value: &Value) -> Option<Outcome> {
             "outdated",
             Op::Convert { .. } | Op::SetLimit { .. } | Op::SetToken { .. } | Op::WriteNote { .. },
         ) => Some(Outcome::Outdated),
-        (
-            "lost",
-            Op::SetToken { .. }
-            | Op::WriteNote { .. }
-            | Op::Convert { .. }
-            | Op::Renew { .. }
-            | Op::Release { .. },
-        ) => Some(Outcome::Lost(match number()? {
-            0 => Loss::Free,
-            _ => Loss::TakenOver,
-        })),
         ("lost", Op::Serve) => Some(Outcome::Served),
+        ("lost", Op::Acquire(_)) => None,
+        ("lost", op) => op.lease().and(number()).map(|other| {
+            Outcome::Lost(match other {
+                0 => Loss::Free,
+                _ => Loss::TakenOver,
+            })
+        }),
         ("revoked", Op::Revoke(_)) => {
             let leases = match value {
                 Value::Array(leases) => leases.as_slice(),
@@ -331,32 +327,25 @@ pub(crate) fn latch_status(value: &Value) -> Option<LatchStatus> {
 
 /// How a name is used: as another kind, or as a latch with another count.
 fn mismatched(op: &Op, value: &Value) -> Option<Mismatch> {
-    match (op, value) {
-        (Op::Arrive { count, .. }, Value::Int(stored)) => Some(Mismatch::Count {
+    let claim = match op {
+        Op::Acquire(Acquire { claim, .. }) | Op::Convert { claim, .. } => Some(*claim),
+        _ => None,
+    };
+    let leases = |kind| Some(Mismatch::Kind(Kind::Leases(kind)));
+    match (op, claim, value) {
+        (Op::Arrive { count, .. }, _, Value::Int(stored)) => Some(Mismatch::Count {
             stored: u32::try_from(*stored).ok()?,
             requested: count.get(),
         }),
-        (
-            Op::Acquire(Acquire {
-                claim: Claim::Permits { limit, .. },
-                ..
-            })
-            | Op::Convert {
-                claim: Claim::Permits { limit, .. },
-                ..
-            },
-            Value::Int(stored),
-        ) => Some(Mismatch::Limit {
+        (_, Some(Claim::Permits { limit, .. }), Value::Int(stored)) => Some(Mismatch::Limit {
             stored: u64::try_from(*stored).ok()?,
             requested: u64::from(limit.get()),
         }),
-        _ => match text(value)?.as_str() {
+        _ => match &*text(value)? {
             "latch" => Some(Mismatch::Kind(Kind::Latch)),
-            "lock" | "queue" => Some(Mismatch::Kind(Kind::Leases(LeaseKind::Mutex))),
-            "semaphore" | "semaphore queue" => {
-                Some(Mismatch::Kind(Kind::Leases(LeaseKind::Semaphore)))
-            }
-            "rwlock" | "rwlock queue" => Some(Mismatch::Kind(Kind::Leases(LeaseKind::RwLock))),
+            "lock" | "queue" => leases(LeaseKind::Mutex),
+            "semaphore" | "semaphore queue" => leases(LeaseKind::Semaphore),
+            "rwlock" | "rwlock queue" => leases(LeaseKind::RwLock),
             "weight" => Some(Mismatch::Weight),
             "conversion" => Some(Mismatch::Conversion),
             _ => None,
