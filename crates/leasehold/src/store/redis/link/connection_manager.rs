@@ -31,18 +31,18 @@ const ACCEPT_CHECK_DIVISOR: u32 = 4;
 /// The one connection of a store.
 #[derive(Debug)]
 pub(crate) struct ConnectionManager {
-    target: Target,
-    subscribed_to: SubscribedTo,
-    notifications: Arc<Notifications>,
-    connect_timeout: Duration,
-    response_timeout: Duration,
     sessions: Arc<Sessions>,
+    subscribed_to: SubscribedTo,
+    response_timeout: Duration,
     process: Process,
 }
 
-/// The current session, and the attempts to open one.
-#[derive(Debug, Default)]
+/// The current session with a target, and the attempts to open one.
+#[derive(Debug)]
 struct Sessions {
+    target: Target,
+    notifications: Arc<Notifications>,
+    connect_timeout: Duration,
     current: Mutex<Option<Arc<Session>>>,
     /// Held during a connection attempt, for which all callers wait together. Keeps the error of the last
     /// attempt for them.
@@ -55,12 +55,9 @@ impl ConnectionManager {
     /// Connects on first use.
     pub(crate) fn new(target: impl Into<Target>, options: &OpenOptions) -> Self {
         Self {
-            target: target.into(),
+            sessions: Sessions::new(target.into(), Arc::default(), options.connect_timeout),
             subscribed_to: SubscribedTo::All,
-            notifications: Arc::default(),
-            connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
-            sessions: Arc::default(),
             process: Process::current(),
         }
     }
@@ -68,7 +65,7 @@ impl ConnectionManager {
     /// The same for these clients.
     pub(crate) fn with_notifications(self, notifications: Arc<Notifications>) -> Self {
         Self {
-            notifications,
+            sessions: self.sessions.another(notifications),
             ..self
         }
     }
@@ -76,21 +73,19 @@ impl ConnectionManager {
     /// Another connection to the same target and for the same clients, which only receives changes.
     pub(crate) fn another(&self) -> Self {
         Self {
-            target: self.target.clone(),
+            sessions: self.sessions.another(Arc::clone(self.notifications())),
             subscribed_to: SubscribedTo::Changes,
-            notifications: Arc::clone(&self.notifications),
-            sessions: Arc::default(),
             ..*self
         }
     }
 
     pub(crate) fn target(&self) -> &Target {
-        &self.target
+        &self.sessions.target
     }
 
     /// What is sent to the clients over this connection.
     pub(crate) fn notifications(&self) -> &Arc<Notifications> {
-        &self.notifications
+        &self.sessions.notifications
     }
 
     /// Ends the subscription of a client that was removed.
@@ -137,14 +132,11 @@ impl ConnectionManager {
     ) -> Result<(Arc<Session>, Instant)> {
         let session = self.connected().await?;
         let subscriptions = &session.subscriptions;
-        if settled && !subscriptions.settled(&self.notifications) {
+        let notifications = self.notifications();
+        if settled && !subscriptions.settled(notifications) {
             let mut connection = session.connection.clone();
-            let settle = subscriptions.settle(
-                &mut connection,
-                &self.notifications,
-                &self.target,
-                self.subscribed_to,
-            );
+            let (target, to) = (self.target(), self.subscribed_to);
+            let settle = subscriptions.settle(&mut connection, notifications, target, to);
             let deadline = deadline(self.response_timeout);
             self.await_reply(&session, deadline, settle).await?;
         }
@@ -178,48 +170,54 @@ impl ConnectionManager {
         session.state.end();
         // Dropped once nobody uses it: its subscriptions must not count any more.
         let _ = self.sessions.usable();
-        Err(error.at_store(&self.target))
+        Err(error.at_store(self.target()))
     }
 
     /// The current connection, or a new one.
     async fn connected(&self) -> Result<Arc<Session>> {
         // A forked process shares the connection: bytes that it reads or writes are missing in the parent.
-        self.process
-            .check()
-            .map_err(|error| error.at_store(&self.target))?;
+        let checked = self.process.check();
+        checked.map_err(|error| error.at_store(self.target()))?;
         if let Some(session) = self.sessions.usable() {
             return Ok(session);
         }
+        let sessions = Arc::clone(&self.sessions);
+        let attempts = sessions.attempts.load(Ordering::Acquire);
         // In a task: a caller that is not polled any more must not keep the others waiting.
-        let dialing = tokio::spawn(
-            Dialing {
-                sessions: Arc::clone(&self.sessions),
-                attempts: self.sessions.attempts.load(Ordering::Acquire),
-                target: self.target.clone(),
-                notifications: Arc::clone(&self.notifications),
-                connect_timeout: self.connect_timeout,
-            }
-            .run(),
-        );
-        let ended = |_| {
-            Err(no_connection_in_time(
-                &self.target,
-                self.connect_timeout,
-                false,
-            ))
-        };
+        let dialing = tokio::spawn(async move { sessions.dial(attempts).await });
+        let ended = |_| Err(self.sessions.timed_out(false));
         dialing.await.unwrap_or_else(ended)
     }
 
     /// The session over which a request would be sent at once, without connecting or subscribing.
     pub(crate) fn ready_session(&self) -> Option<Arc<Session>> {
-        let is_settled =
-            |session: &Arc<Session>| session.subscriptions.settled(&self.notifications);
+        let notifications = self.notifications();
+        let is_settled = |session: &Arc<Session>| session.subscriptions.settled(notifications);
         self.sessions.usable().filter(is_settled)
     }
 }
 
 impl Sessions {
+    fn new(
+        target: Target,
+        notifications: Arc<Notifications>,
+        connect_timeout: Duration,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            target,
+            notifications,
+            connect_timeout,
+            current: Mutex::default(),
+            dialing: tokio::sync::Mutex::default(),
+            attempts: AtomicU64::new(0),
+        })
+    }
+
+    /// Those with the same target, for these clients.
+    fn another(&self, notifications: Arc<Notifications>) -> Arc<Self> {
+        Self::new(self.target.clone(), notifications, self.connect_timeout)
+    }
+
     fn usable(&self) -> Option<Arc<Session>> {
         let mut current = lock(&self.current);
         if current.as_ref()?.state.is_ended() {
@@ -227,31 +225,18 @@ impl Sessions {
         }
         current.clone()
     }
-}
 
-/// A caller's wait for a new connection.
-struct Dialing {
-    sessions: Arc<Sessions>,
-    /// The number of attempts before.
-    attempts: u64,
-    target: Target,
-    notifications: Arc<Notifications>,
-    connect_timeout: Duration,
-}
-
-impl Dialing {
-    async fn run(self) -> Result<Arc<Session>> {
-        let sessions = &self.sessions;
-        let late = |accepts| no_connection_in_time(&self.target, self.connect_timeout, accepts);
+    /// Opens a session, or waits for that of another caller. `attempts` is the number of attempts before.
+    async fn dial(&self, attempts: u64) -> Result<Arc<Session>> {
         let deadline = deadline(self.connect_timeout);
-        let Ok(mut failure) = timeout_at(deadline, sessions.dialing.lock()).await else {
-            return Err(late(false));
+        let Ok(mut failure) = timeout_at(deadline, self.dialing.lock()).await else {
+            return Err(self.timed_out(false));
         };
-        if let Some(session) = sessions.usable() {
+        if let Some(session) = self.usable() {
             return Ok(session);
         }
         if let Some(error) = &*failure
-            && self.attempts != sessions.attempts.load(Ordering::Acquire)
+            && attempts != self.attempts.load(Ordering::Acquire)
         {
             return Err(error.clone());
         }
@@ -266,19 +251,22 @@ impl Dialing {
         let session = tokio::select! {
             biased;
             session = dial => session.map_err(|error| error.at_store(&self.target)),
-            accepts = check => Err(late(accepts)),
+            accepts = check => Err(self.timed_out(accepts)),
         };
         let session = session.map(Arc::new);
         *failure = session.as_ref().err().cloned();
-        sessions.attempts.fetch_add(1, Ordering::Release);
-        *lock(&sessions.current) = session.as_ref().ok().cloned();
+        self.attempts.fetch_add(1, Ordering::Release);
+        *lock(&self.current) = session.as_ref().ok().cloned();
         session
     }
-}
 
-fn no_connection_in_time(target: &Target, connect_timeout: Duration, accepts: bool) -> Error {
-    let error = target.no_connection_within(connect_timeout, accepts);
-    error.at_store(target)
+    /// The error of an attempt that has timed out. `accepts` is whether the server accepts connections.
+    fn timed_out(&self, accepts: bool) -> Error {
+        let error = self
+            .target
+            .no_connection_within(self.connect_timeout, accepts);
+        error.at_store(&self.target)
+    }
 }
 
 /// The instant after a duration.
