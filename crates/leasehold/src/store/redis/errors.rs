@@ -29,21 +29,21 @@ const WORDS_CHARS_MAX: usize = 200;
 /// The error of a whole call, and whether it is certain that nothing of the call was applied.
 pub(crate) fn call(error: &ServerError) -> (Error, bool) {
     let (code, words) = (error.code(), error.details().unwrap_or_default());
-    let found = find(code, words);
-    let advice = found.map_or("the server replied with an error", |known| known.advice);
-    let message = format!("{advice} ({})", quote(&format!("{code} {words}")));
-    let error = known_error(found, message);
-    let error = match of_replica(code) {
-        true => error.with_source(Condition::Replica),
-        false => error,
-    };
-    (error, found.is_some())
+    let (known, quotation) = (find(code, words), quote(&format!("{code} {words}")));
+    let otherwise = "the server replied with an error";
+    let error = described(known, code, otherwise, &quotation);
+    (error, known.is_some())
 }
 
-fn known_error(known: Option<&Known>, message: String) -> Error {
-    match known {
-        Some(known) => known.error(message),
-        None => Error::new(ErrorKind::Store, message),
+/// The error of this code, with the advice in the table, or `otherwise`.
+fn described(known: Option<&Known>, code: &str, otherwise: &str, quotation: &str) -> Error {
+    let error = match known {
+        Some(known) => known.error(format!("{} ({quotation})", known.advice)),
+        None => Error::new(ErrorKind::Store, format!("{otherwise} ({quotation})")),
+    };
+    match code {
+        "READONLY" | "MASTERDOWN" => error.with_source(Condition::Replica),
+        _ => error,
     }
 }
 
@@ -88,29 +88,20 @@ pub(crate) fn replica() -> Error {
     command("HELLO", "", "READONLY the server is a replica")
 }
 
-fn of_replica(code: &str) -> bool {
-    matches!(code, "READONLY" | "MASTERDOWN")
-}
-
 /// The error of one command that certainly changed nothing. `key` may be empty.
 pub(crate) fn command(command: &str, key: &str, text: &str) -> Error {
     let (code, words) = code_and_words(text);
-    let found = find(code, words);
-    let advice = found.map_or("the server refused a command", |known| known.advice);
-    let (command, words) = (quote(command), quote(text));
-    let message = if text == NOT_ADMITTED {
-        advice.to_owned()
-    } else if key.is_empty() {
-        format!("{advice} ({command}: {words})")
-    } else {
-        format!("{advice} ({command} of key {key:?}: {words})")
-    };
-    let error = known_error(found, message);
-    match code {
-        _ if of_replica(code) => error.with_source(Condition::Replica),
-        _ if text == NOT_ADMITTED => error.with_source(Condition::NotAdmitted),
-        _ => error,
+    let known = find(code, words);
+    if let (Some(known), NOT_ADMITTED) = (known, text) {
+        let error = known.error(known.advice.to_owned());
+        return error.with_source(Condition::NotAdmitted);
     }
+    let of_key = match key {
+        "" => String::new(),
+        key => format!(" of key {key:?}"),
+    };
+    let quotation = format!("{}{of_key}: {}", quote(command), quote(text));
+    described(known, code, "the server refused a command", &quotation)
 }
 
 /// As [`command`], for an error reply.
