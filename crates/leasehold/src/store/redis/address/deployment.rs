@@ -78,12 +78,8 @@ impl Deployment {
 
     /// Parses a URL. User, password and certificates in the options replace those in the URL.
     pub(crate) fn of(url: &str, options: &OpenOptions) -> Result<Self> {
-        Self::parse(url)?.with_options(options)
-    }
-
-    /// The same with user, password and certificates of the options.
-    pub(crate) fn with_options(mut self, options: &OpenOptions) -> Result<Self> {
-        let all = match &mut self {
+        let mut deployment = Self::parse(url)?;
+        let all = match &mut deployment {
             Self::Single(address) => std::slice::from_mut(address),
             Self::Sentinel(set) => &mut set.sentinels,
             Self::Cluster(seeds) => seeds,
@@ -92,7 +88,7 @@ impl Deployment {
         for address in all {
             address.set_options(options)?;
         }
-        Ok(self)
+        Ok(deployment)
     }
 }
 

@@ -19,19 +19,17 @@ fn the_display_of_a_url_is_its_normal_form_without_a_password() {
             "redlock://a:6379,b:2,c:6379/4?longest-ttl=90000ms",
         ),
     ] {
-        let deployment = Deployment::parse(url).unwrap();
-        assert_eq!(deployment.to_string(), displayed);
         let options = OpenOptions::default().password("hush");
-        let deployment = deployment.with_options(&options).unwrap();
+        let deployment = Deployment::of(url, &options).unwrap();
+        assert_eq!(deployment.to_string(), displayed);
         assert!(!format!("{deployment} {deployment:?}").contains("hush"));
     }
 }
 
 #[test]
 fn options_replace_what_the_url_names() {
-    let deployment = Deployment::parse("rediss+cluster://old:x@a,b?ca=/ca.pem").unwrap();
     let options = OpenOptions::default().username("new").tls_ca("PEM");
-    let deployment = deployment.with_options(&options).unwrap();
+    let deployment = Deployment::of("rediss+cluster://old:x@a,b?ca=/ca.pem", &options).unwrap();
     assert_eq!(deployment.to_string(), "rediss+cluster://new@a:6379,b:6379");
     for url in ["redis+sentinel://a,b/m", "redis+unix:/r.sock"] {
         let error = Deployment::of(url, &options).unwrap_err();
