@@ -164,17 +164,6 @@ async fn without_tracking_nothing_is_notified_and_all_is_read() {
     }
 }
 
-/// Its data may be old.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replica_is_not_observed() {
-    let server = RedisServer::start();
-    let replica = RedisServer::options().replica_of(&server).start();
-    let store = open(&replica.url()).await;
-    let error = store.observe(&key("a"), &VALUE).await.unwrap_err();
-    let parts = ["connect to its master", r#"lock "a" at redis://"#];
-    assert_error(&error, ErrorKind::Store, &parts);
-}
-
 /// Observers of other names do not read again, and a client without observers reads nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_costs_only_its_observers() {

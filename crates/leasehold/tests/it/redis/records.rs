@@ -2,6 +2,7 @@
 
 use leasehold::Cause;
 
+use super::annotations::VALUE;
 use super::*;
 use crate::readings::Readings as _;
 
@@ -200,6 +201,10 @@ async fn a_read_only_replica_grants_nothing() {
         let error = rejected(&*store, request).await;
         assert!(error.to_string().contains(advice), "{error}");
     }
+    // Its data may be old, so nobody observes them.
+    let error = store.observe(&key("a"), &VALUE).await.unwrap_err();
+    let parts = [advice, r#"lock "a" at redis://"#];
+    assert_error(&error, ErrorKind::Store, &parts);
     let entry = store.inspect(&key("a")).await.unwrap().unwrap();
     assert_eq!(entry.lease, lease(1));
 }
