@@ -30,10 +30,7 @@ async fn alice(server: &RedisServer, client: u8) -> StoreClient {
 
 /// The queue serves two clients of one lock.
 async fn check_grants(server: &RedisServer) {
-    check_grants_to([alice(server, 1).await, alice(server, 2).await]).await;
-}
-
-async fn check_grants_to([a, b]: [StoreClient; 2]) {
+    let [a, b] = [alice(server, 1).await, alice(server, 2).await];
     assert_eq!(b.store.capabilities().wakeup, WakeupMode::Grants);
     passes_on(&a, &b, "a").await;
 }
