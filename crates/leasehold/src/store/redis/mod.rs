@@ -185,7 +185,7 @@ impl RedisStore {
 
     async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
         let keys: Vec<_> = batch.iter().map(|request| request.key.clone()).collect();
-        let _own_changes = self.topology.clients().observers.own_changes(keys.iter());
+        let _own_changes = self.topology.clients().observers.own_changes(&keys);
         let requests = batch.into_iter().enumerate();
         let (replicated, plain): (Vec<_>, Vec<_>) =
             requests.partition(|(_, request)| request.durability.is_replicated());

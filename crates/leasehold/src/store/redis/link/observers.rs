@@ -56,10 +56,7 @@ impl ServerObservers {
     /// Notifies the observers of these names when the returned value is dropped, also by a caller that was cancelled:
     /// a server does not report changes to the connection that made them. Their next reading goes over that connection,
     /// behind the change.
-    pub(crate) fn own_changes<'a, K>(&'a self, keys: K) -> OwnChanges<'a, K>
-    where
-        K: Iterator<Item = &'a Key> + Clone,
-    {
+    pub(crate) fn own_changes<'a>(&'a self, keys: &'a [Key]) -> OwnChanges<'a> {
         OwnChanges {
             observers: self,
             keys,
@@ -78,15 +75,15 @@ impl ServerObservers {
 
 /// Names that are about to be changed over our own connection.
 #[must_use = "it notifies when it is dropped"]
-pub(crate) struct OwnChanges<'a, K: Iterator<Item = &'a Key> + Clone> {
+pub(crate) struct OwnChanges<'a> {
     observers: &'a ServerObservers,
-    keys: K,
+    keys: &'a [Key],
 }
 
-impl<'a, K: Iterator<Item = &'a Key> + Clone> Drop for OwnChanges<'a, K> {
+impl Drop for OwnChanges<'_> {
     fn drop(&mut self) {
         if self.observers.in_use() {
-            for key in self.keys.clone() {
+            for key in self.keys {
                 self.observers.observers.notify(key);
             }
         }
