@@ -60,14 +60,8 @@ pub(crate) struct Server(String);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Certificates {
     pub(crate) ca: Option<Pem>,
-    pub(crate) identity: Option<Identity>,
-}
-
-/// The certificate of a client and its private key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) cert: Pem,
-    pub(crate) key: Pem,
+    /// The certificate of a client and its private key.
+    pub(crate) identity: Option<(Pem, Pem)>,
 }
 
 /// A certificate or a key in PEM.
@@ -145,10 +139,8 @@ impl Address {
                     certificates.ca = Some(Pem::Text(ca.as_str().into()));
                 }
                 if let Some((cert, key)) = identity {
-                    certificates.identity = Some(Identity {
-                        cert: Pem::Text(cert.as_str().into()),
-                        key: Pem::Text(key.clone()),
-                    });
+                    let cert = Pem::Text(cert.as_str().into());
+                    certificates.identity = Some((cert, Pem::Text(key.clone())));
                 }
                 Ok(())
             }
@@ -216,16 +208,10 @@ impl Address {
         let certificates = self.tls();
         let ca = certificates.and_then(|certificates| certificates.ca.as_ref());
         let identity = certificates.and_then(|certificates| certificates.identity.as_ref());
-        let parameters = [
-            extra,
-            ("ca", ca.and_then(Pem::encoded)),
-            (
-                "cert",
-                identity.and_then(|identity| identity.cert.encoded()),
-            ),
-            ("key", identity.and_then(|identity| identity.key.encoded())),
-        ];
-        write_query(f, parameters)
+        let ca = ("ca", ca.and_then(Pem::encoded));
+        let cert = ("cert", identity.and_then(|(cert, _)| cert.encoded()));
+        let key = ("key", identity.and_then(|(_, key)| key.encoded()));
+        write_query(f, [extra, ca, cert, key])
     }
 }
 
@@ -357,7 +343,7 @@ fn parse_certificates(query: &str) -> Result<Certificates> {
     };
     let [ca, cert, key] = files.map(|file| file.map(path).transpose());
     let identity = match (cert?, key?) {
-        (Some(cert), Some(key)) => Some(Identity { cert, key }),
+        (Some(cert), Some(key)) => Some((cert, key)),
         (None, None) => None,
         _ => {
             return Err(invalid(

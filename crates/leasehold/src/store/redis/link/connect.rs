@@ -277,10 +277,10 @@ fn secure(info: ConnectionInfo, certificates: &Certificates) -> Result<Client> {
         .ca
         .as_ref()
         .map(|ca| pem_bytes(ca, "ClientBuilder::tls_ca", "CERTIFICATE"));
-    let client_tls = certificates.identity.as_ref().map(|identity| {
+    let client_tls = certificates.identity.as_ref().map(|(cert, key)| {
         Ok::<_, Error>(ClientTlsConfig {
-            client_cert: pem_bytes(&identity.cert, IDENTITY, "CERTIFICATE")?,
-            client_key: pem_bytes(&identity.key, IDENTITY, "PRIVATE KEY")?,
+            client_cert: pem_bytes(cert, IDENTITY, "CERTIFICATE")?,
+            client_key: pem_bytes(key, IDENTITY, "PRIVATE KEY")?,
         })
     });
     let certificates = TlsCertificates {
