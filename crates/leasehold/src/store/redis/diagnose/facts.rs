@@ -2,12 +2,12 @@
 
 use redis::Value;
 
-use super::{send, words};
+use super::{fields, send, words};
 use crate::Result;
 use crate::store::diagnose::{Fields, QueryResult};
 use crate::store::redis::errors;
 use crate::store::redis::link::connection_manager::ConnectionManager;
-use crate::store::redis::wire::reply::{field, fields, text};
+use crate::store::redis::wire::reply::{field, text};
 
 /// The relevant settings. Each is queried by itself, as servers before 7.0 accept only one.
 const SETTINGS: [&str; 12] = [
@@ -59,11 +59,7 @@ fn parse_settings(replies: &[Value]) -> QueryResult<Fields> {
         if let Some(refusal) = errors::refusal(reply) {
             return Err(refusal.words);
         }
-        for (name, value) in fields(reply).unwrap_or_default() {
-            if let (Some(name), Some(value)) = (text(name), text(value)) {
-                known.0.insert(name, value);
-            }
-        }
+        known.0.extend(fields(reply).0);
     }
     Ok(known)
 }

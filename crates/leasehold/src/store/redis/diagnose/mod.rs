@@ -16,8 +16,9 @@ use redis::{Cmd, Pipeline, Value};
 use super::address::Address;
 use super::address::deployment::Deployment;
 use super::link::connection_manager::ConnectionManager;
+use super::wire::reply::{self, text};
 use crate::store::api::Keyspace;
-use crate::store::diagnose::{NodeFacts, ServerFacts, Topology};
+use crate::store::diagnose::{Fields, NodeFacts, ServerFacts, Topology};
 use crate::store::options::OpenOptions;
 use crate::{Durability, Result};
 
@@ -127,6 +128,13 @@ fn words(words: &[&str]) -> Cmd {
     let mut cmd = Cmd::new();
     cmd.arg(words);
     cmd
+}
+
+/// The named texts in a reply.
+fn fields(reply: &Value) -> Fields {
+    let pairs = reply::fields(reply).unwrap_or_default().into_iter();
+    let texts = pairs.filter_map(|(name, value)| text(name).zip(text(value)));
+    Fields(texts.collect())
 }
 
 /// Inspects one server.

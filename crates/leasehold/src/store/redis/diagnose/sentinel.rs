@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{send, words};
+use super::{fields, send, words};
 use crate::store::diagnose::{Fields, QueryResult, SentinelFacts};
 use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
@@ -13,7 +13,6 @@ use crate::store::redis::errors;
 use crate::store::redis::link::connection_manager::ConnectionManager;
 use crate::store::redis::link::sentinel::Sentinels;
 use crate::store::redis::link::target::Target;
-use crate::store::redis::wire::reply::{self, text};
 use crate::{Error, Result};
 
 /// Asks each sentinel. Also returns the servers that they monitor: the master first.
@@ -79,15 +78,6 @@ async fn one(
         _ => Vec::new(),
     };
     Ok((Ok(fields(about)), replicas))
-}
-
-fn fields(reply: &Value) -> Fields {
-    let pairs = reply::fields(reply).unwrap_or_default().into_iter();
-    Fields(
-        pairs
-            .filter_map(|(name, value)| text(name).zip(text(value)))
-            .collect(),
-    )
 }
 
 fn addresses(master: &Fields, replicas: &[Fields], set: &SentinelSet) -> Vec<Address> {
