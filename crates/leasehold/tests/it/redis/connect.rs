@@ -66,15 +66,6 @@ async fn as_a_user_with_odd_characters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_tls() {
-    let server = RedisServer::options().tls().requirepass("s3cret").start();
-    let store = open(&server.url()).await;
-    works(&*store).await;
-    assert_eq!(store.to_string(), server.url().replace(":s3cret@", ""));
-    works(&*open(&server.url().replace("localhost", "127.0.0.1")).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn over_tls_with_a_certificate_of_the_client() {
     let server = RedisServer::options().tls_clients().start();
     let url = format!("{}&{}", server.url(), server.client_certificate());
