@@ -36,6 +36,11 @@ use crate::waiters::SOON;
 /// Longer than a failover takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
+// The keys of the lock `a` in the keyspace of a `StoreClient`.
+const RECORD: &str = "app:{t:a}";
+const COUNTER: &str = "app:{t:a}:token";
+const QUEUE: &str = "app:{t:a}:queue";
+
 /// A server, and a store on it.
 async fn server_and_store() -> (RedisServer, Arc<dyn Store>) {
     let server = RedisServer::start();

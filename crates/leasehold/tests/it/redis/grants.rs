@@ -6,8 +6,6 @@ use leasehold_testkit::Restart;
 
 use super::*;
 
-const QUEUE: &str = "app:{t:a}:queue";
-
 /// Three clients with a connection each.
 async fn clients(server: &RedisServer) -> [StoreClient; 3] {
     let url = server.url();

@@ -34,18 +34,17 @@ async fn a_record_without_counter_or_expiry_is_shown_and_a_foreign_one_is_an_err
 async fn an_unreadable_queue_hides_no_lock() {
     let (server, store) = server_and_store().await;
     granted(&*store, acquire("a", 1)).await;
-    let queue = "app:{t:a}:queue";
     let waiters = async |store: &dyn Store| {
         let entry = store.inspect(&key("a")).await.unwrap().unwrap();
         let waiters = entry.waiters.iter().map(|waiter| waiter.lease);
         waiters.collect::<Vec<_>>()
     };
-    server.cli(&["SET", queue, "x"]);
+    server.cli(&["SET", QUEUE, "x"]);
     assert_eq!(waiters(&*store).await, []);
-    server.cli(&["DEL", queue]);
+    server.cli(&["DEL", QUEUE]);
     let waiting = lease(2).to_string();
     let asked = format!("{waiting} 30000 1");
-    server.cli(&["RPUSH", queue, "odd", "odd", &asked, &waiting, "odd"]);
+    server.cli(&["RPUSH", QUEUE, "odd", "odd", &asked, &waiting, "odd"]);
     assert_eq!(waiters(&*store).await, [lease(2)]);
     let store = open_without(&server, "lrange").await;
     assert_eq!(waiters(&*store).await, []);

@@ -5,8 +5,6 @@ use leasehold::__private::store::{ArrivalId, LatchCount, LatchStatus};
 use super::*;
 use crate::readings::{Arrival, Beside as _, Readings as _};
 
-const RECORD: &str = "app:{t:a}";
-
 async fn arrive(store: &dyn Store, id: &str, count: u32) -> Result<LatchStatus, Error> {
     let arrival = Arrival {
         id: ArrivalId::parse(id).unwrap(),

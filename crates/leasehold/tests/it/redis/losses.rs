@@ -5,8 +5,6 @@ use leasehold::__private::store::Event;
 use super::*;
 use crate::readings::Readings as _;
 
-const RECORD: &str = "app:{t:a}";
-
 async fn holder(server: &RedisServer) -> StoreClient {
     let holder = StoreClient::connect(&server.url(), 1).await;
     holder.acquire("a", 1).await;

@@ -64,18 +64,18 @@ async fn any_change_of_a_key_that_was_read_is_noticed() {
     granted(&*store, acquire("a", 1)).await;
     let lease = lease(1).to_string();
     let value = format!("{lease} 17 0 text");
-    let (record, queue, annotation) = ("app:{t:a}", "app:{t:a}:queue", "app:{t:a}:value");
+    let annotation = "app:{t:a}:value";
     for command in [
-        &["PEXPIRE", record, "60000"][..],
-        &["DEL", record],
-        &["SET", record, &lease, "PX", "60000"],
-        &["RPUSH", queue, "x 1 1", "x"],
-        &["DEL", queue],
+        &["PEXPIRE", RECORD, "60000"][..],
+        &["DEL", RECORD],
+        &["SET", RECORD, &lease, "PX", "60000"],
+        &["RPUSH", QUEUE, "x 1 1", "x"],
+        &["DEL", QUEUE],
         &["SET", annotation, &value],
         &["PEXPIRE", annotation, "100"],
         &["FLUSHALL"],
         &["CLIENT", "KILL", "USER", "default"],
-        &["SET", record, &lease],
+        &["SET", RECORD, &lease],
     ] {
         let mut observation = observe(&*store, &key).await;
         let mut other = observe(&*store, &super::key("b")).await;

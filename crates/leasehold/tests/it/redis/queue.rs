@@ -4,9 +4,6 @@ use leasehold::{Job, Ran};
 
 use super::*;
 
-const RECORD: &str = "app:{t:a}";
-const QUEUE: &str = "app:{t:a}:queue";
-
 /// A server with a lock, its holder, and another client.
 async fn held() -> (RedisServer, StoreClient, StoreClient) {
     let server = RedisServer::start();

@@ -6,9 +6,6 @@ use super::annotations::VALUE;
 use super::*;
 use crate::readings::Readings as _;
 
-const RECORD: &str = "app:{t:a}";
-const COUNTER: &str = "app:{t:a}:token";
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_keys_are_as_the_script_documents() {
     let (server, store) = server_and_store().await;

@@ -5,8 +5,6 @@ use leasehold::__private::store::{Event, Notice};
 use super::*;
 use crate::readings::Readings as _;
 
-const RECORD: &str = "app:{t:a}";
-
 /// One of two permits.
 fn permit(number: u64) -> Request {
     permits(acquire("a", number), 1, 2)

@@ -9,9 +9,6 @@ use leasehold_testkit::SentinelSet;
 
 use super::*;
 
-/// Longer than a failover takes on a busy machine.
-const FAILOVER: Duration = Duration::from_secs(30);
-
 /// The keys of the records that a server has.
 fn records(server: &RedisServer) -> Vec<String> {
     let keys = server.cli(&["KEYS", "*:{*}"]);

@@ -49,16 +49,16 @@ async fn an_observer_follows_a_slot_that_moves() {
 async fn a_name_is_observed_while_its_slot_is_being_migrated() {
     let cluster = Cluster::start();
     let store = open(&cluster.url()).await;
-    let (key, record) = (key("a"), "app:{t:a}");
+    let key = key("a");
     granted(&*store, acquire("a", 1)).await;
     assert_eq!(annotate(&*store, &key, 1, "one").await.unwrap(), Ok(()));
-    let slot = cluster.slot_of(record);
+    let slot = cluster.slot_of(RECORD);
     let moving = cluster.begin_to_move(slot, (cluster.master_of(slot) + 1) % 3);
     let is_read = |observation: &Observation| {
         assert_eq!(observation.holder.unwrap().0, lease(1));
         assert_eq!(&*observation.annotation.clone().unwrap().text, "one");
     };
-    for moved in [&[][..], &["app:{t:a}:value"], &[record]] {
+    for moved in [&[][..], &["app:{t:a}:value"], &[RECORD]] {
         moving.move_these(moved);
         let observation = observe(&*store, &key).await;
         is_read(&observation);

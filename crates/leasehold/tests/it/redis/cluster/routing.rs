@@ -6,8 +6,6 @@ use leasehold_core::{ArrivalId, CompletionKey, LatchCount, NewNote, Op, Removal,
 use super::*;
 use crate::readings::Readings as _;
 
-const RECORD: &str = "app:{t:a}";
-
 /// The number of errors of this code in the replies of a node.
 fn errors(cluster: &Cluster, node: usize, code: &str) -> u64 {
     let node = &cluster.nodes()[node];

@@ -48,7 +48,7 @@ async fn locks_are_held_over_a_crash_of_the_master() {
         let new = set.master_after(old);
         for guard in guards {
             let decided = async || !matches!(guard.state(), State::Jeopardy { .. });
-            eventually_async(FAILOVER, decided).await;
+            eventually_async(LONG, decided).await;
             guard.ensure(TTL / 2).await.unwrap();
             until_held(&guard).await;
             let lease = guard.lease_id().to_string();

@@ -30,7 +30,7 @@ async fn an_observer_goes_on_after_a_failover() {
             let annotation = observed.and_then(|observation| observation.annotation);
             annotation.map(|annotation| annotation.text.to_string())
         };
-        eventually_async(FAILOVER, async || text().await.as_deref() == Some("one")).await;
+        eventually_async(LONG, async || text().await.as_deref() == Some("one")).await;
         eventually_applied(&*other, revoke("a")).await;
         let observing = until_held_by(&*store, &key, lease(number));
         let acquiring = eventually_applied(&*other, acquire("a", number));
