@@ -214,18 +214,6 @@ async fn inspections_and_listings_are_not_tracked() {
     assert_eq!(tracked(&server), 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_loss_of_an_idle_connection_is_reported_once() {
-    let (server, a) = held().await;
-    server.cli(&["CLIENT", "KILL", "USER", "default"]);
-    a.until_interrupted().await;
-    assert_eq!(a.apply(renew("a", 1)).await, Outcome::Kept);
-    assert_eq!(a.events(), []);
-    // Keys are tracked over the new connection, too.
-    server.cli(&["DEL", RECORD]);
-    a.until_changed("a").await;
-}
-
 /// A late reply ends the connection: notifications on it may be lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_reply_is_an_interruption() {
