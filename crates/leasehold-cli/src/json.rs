@@ -102,17 +102,3 @@ pub(crate) fn escaped(json: &str) -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reader_gets_what_a_terminal_does_not() {
-        let text = "a\u{1b}[31m\u{9b}\u{202e}\u{e0041}\n\u{7f}größe 🔒";
-        let json = to_line(&text).unwrap();
-        assert!(json.chars().all(output::is_visible), "{json}");
-        assert!(json.ends_with("größe 🔒\""), "{json}");
-        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
-    }
-}

@@ -127,21 +127,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shell_would_have_replaced_is_found() {
-        for (text, part) in [
-            ("a-$RELEASE.1", Some("$RELEASE")),
-            ("${RELEASE:-1}-a", Some("${RELEASE:-1}")),
-            ("$(git describe)", Some("$(git describe)")),
-            ("a`date +%F`b", Some("`date +%F`")),
-            ("us$5 $_", Some("$_")),
-            ("us$5, 5$ ` ${ $( $", None),
-            ("größe", None),
-        ] {
-            assert_eq!(not_replaced(text), part, "{text}");
-        }
-    }
-
-    #[test]
     fn a_line_has_the_words_that_a_shell_sees() {
         for (line, expected) in [
             ("", &[""][..]),

@@ -65,28 +65,3 @@ pub(super) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
 pub(super) fn decode<T: DeserializeOwned>(line: &str) -> Option<T> {
     serde_json::from_str(line).ok()
 }
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::ffi::OsStringExt;
-
-    use super::*;
-
-    #[test]
-    fn an_order_is_read_as_it_was_written() {
-        let any_bytes = || OsString::from_vec(vec![0xff, b'\n', b' ']);
-        let order = ToGuardian::Start(Order {
-            lease: "0123456789abcdef0123456789abcdef:7".into(),
-            socket: Some(any_bytes()),
-            group: 12,
-            command: vec!["".into(), any_bytes(), "c d".into()],
-        });
-        let line = String::from_utf8(encode(&order).unwrap()).unwrap();
-        let line = line.strip_suffix('\n').unwrap();
-        assert!(!line.contains('\n'), "{line:?}");
-        for length in 0..line.len() {
-            assert_eq!(decode::<ToGuardian>(&line[..length]), None);
-        }
-        assert_eq!(decode(line), Some(order));
-    }
-}

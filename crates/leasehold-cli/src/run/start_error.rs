@@ -147,20 +147,3 @@ fn line_of(words: &[std::borrow::Cow<'_, str>]) -> String {
     });
     words.collect::<Vec<_>>().join(" ")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_assignment_is_recognized() {
-        for (word, expected) in [
-            ("A=1", true),
-            ("_a1=", true),
-            ("=x", false),
-            ("1a=x", false),
-        ] {
-            assert_eq!(is_assignment(word), expected, "{word}");
-        }
-    }
-}

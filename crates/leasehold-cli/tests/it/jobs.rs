@@ -433,6 +433,7 @@ fn a_start_under_the_name_of_another_job_says_so() {
     let daily = |anchor: &str| quiet(&["run", "--every", "1d", "--anchor", anchor], "true").1;
     assert_eq!(daily("02:00"), "");
     assert_eq!(daily("2026-01-05T02:00:00Z"), "");
+    assert_eq!(daily("2026-01-05T03:00+01:00"), "");
     let message = daily("03:30");
     assert!(
         message.contains(" true --every 1d --anchor 20")
@@ -462,7 +463,13 @@ fn a_start_of_a_program_at_another_path_says_so() {
     };
     let path = |directory: &str| fixture.path(directory).join("cleanup");
     let [shop, blog] = ["shop", "blog"].map(|it| path(it).display().to_string());
-    for before in ["", "sh -eu ", "timeout 60 ", "env A=1 nice -n 5 sh "] {
+    for before in [
+        "",
+        "sh -eu ",
+        "timeout 60 ",
+        "flock lock ",
+        "env A=1 nice -n 5 sh ",
+    ] {
         let name = format!("a{before}").trim().to_owned();
         let command = |path: &str, date| format!("{before}{path} {date}");
         assert_eq!(started(&name, &command(&shop, "2026-11-26")), "");
@@ -481,7 +488,7 @@ fn a_start_of_a_program_at_another_path_says_so() {
     assert_ne!(older, record);
     server.cli(&["SET", key, older.trim()]);
     assert_eq!(started("a", &blog), "");
-    assert_eq!(fixture.read("ran"), "shop\n".repeat(4));
+    assert_eq!(fixture.read("ran"), "shop\n".repeat(5));
 }
 
 #[test]

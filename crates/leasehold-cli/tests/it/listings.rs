@@ -281,7 +281,10 @@ fn failures_are_objects_with_json() {
 #[test]
 fn invisible_characters_of_others_are_escaped() {
     let fixture = Fixture::with_file();
-    let (label, name) = ("\u{1b}[31mred\u{7}\u{ad}", "pay\u{202e}llor\u{200b}");
+    let (label, name) = (
+        "\u{1b}[31mred\u{7}\u{ad}",
+        "pay\u{202e}llor\u{200b}\u{e0041}",
+    );
     // No command line acquires it.
     assert_eq!(fixture.try_run(&[name]), 125);
     let _held = fixture.hold_in_program(name, label);
@@ -292,7 +295,10 @@ fn invisible_characters_of_others_are_escaped() {
     for args in [&["ls"][..], &["show", name]] {
         let output = fixture.leasehold(args).run_to_end();
         let shown = stdout(&output);
-        assert!(shown.contains("pay\\u{202e}llor\\u{200b}"), "{shown}");
+        assert!(
+            shown.contains("pay\\u{202e}llor\\u{200b}\\u{e0041}"),
+            "{shown}"
+        );
         assert!(
             shown.contains("(\"\\u{1b}[31mred\\u{7}\\u{ad}\")"),
             "{shown}"
