@@ -180,20 +180,6 @@ fn a_probe_fails_while_a_command_runs_on_without_its_leadership() {
     finish(follower);
 }
 
-#[test]
-fn a_value_that_is_too_long_is_refused() {
-    let fixture = Fixture::new();
-    let value = "x".repeat(4_097);
-    let refused = candidate(&fixture, &value, &[]).run_to_end();
-    assert_eq!(refused.status.code(), Some(125));
-    let text = stderr(&refused);
-    assert!(
-        text.contains("lock \"scheduler\" at ") && text.contains("at most 4096 bytes, not 4097"),
-        "{text}"
-    );
-    assert_eq!(fixture.read("terms"), "");
-}
-
 /// The events of a leader, of one that waits, and of a lock that is freed by force.
 #[test]
 fn events_are_printed_as_they_happen() {

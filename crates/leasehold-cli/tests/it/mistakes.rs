@@ -1,16 +1,13 @@
 //! Every mistake has one message, which names the cause and the fix, and an exit code of `leasehold`; nothing is held.
 
-use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
 
 use leasehold_testkit::{Masters, RedisServer, SentinelSet, free_port};
 
 use crate::containers::contained;
 use crate::stores::http_server;
-use crate::tools::{Fixture, RunToEnd, code, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, stderr, stdout};
 
 /// The calls and their messages.
 const MISTAKES: &str = include_str!("mistakes.txt");
@@ -300,32 +297,6 @@ fn a_nested_run_at_another_store_sends_no_password() {
 }
 
 #[test]
-fn arguments_of_any_bytes_are_no_panic() {
-    let fixture = Fixture::with_store("redis://127.0.0.1:1".to_owned());
-    let mut run = fixture.leasehold(["run", "job", "printf"]);
-    let output = run.arg(OsString::from_vec(vec![0xff])).run_to_end();
-    let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(125), "{text}");
-    assert!(text.contains("no server listens at this address"), "{text}");
-}
-
-#[test]
-fn a_closed_pipe_is_not_an_error() {
-    let program = env!("CARGO_BIN_EXE_leasehold");
-    let script = format!("set -o pipefail; {program} man | head -c 10");
-    let output = Command::new("bash").args(["-c", &script]).run_to_end();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-}
-
-#[test]
-fn a_help_that_cannot_be_written_is_an_error() {
-    for call in ["--help", "--version"] {
-        let help = format!("leasehold {call} > /dev/full");
-        assert_eq!(code(&mut Fixture::new().shell(&help)), 125);
-    }
-}
-
-#[test]
 fn the_log_has_the_requests_of_a_lock() {
     let fixture = Fixture::new();
     let mut run = fixture.leasehold(["run", "job", "--", "true"]);
@@ -338,18 +309,4 @@ fn the_log_has_the_requests_of_a_lock() {
     ];
     let places: Vec<_> = events.iter().filter_map(|event| text.find(event)).collect();
     assert!(places.len() == events.len() && places.is_sorted(), "{text}");
-}
-
-#[test]
-fn an_invalid_log_filter_is_reported_and_ends_nothing() {
-    let fixture = Fixture::new();
-    let output = fixture
-        .leasehold(["run", "job", "--", "echo", "ran"])
-        .env("LEASEHOLD_LOG", "leasehold=loud")
-        .run_to_end();
-    assert_eq!(stdout(&output), "ran\n");
-    assert_eq!(output.status.code(), Some(0));
-    let text = stderr(&output);
-    assert!(text.contains("LEASEHOLD_LOG is not a log filter"), "{text}");
-    assert_eq!(text.lines().count(), 1, "{text}");
 }

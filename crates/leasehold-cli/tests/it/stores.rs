@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::process::{Command, Output};
 
 use leasehold_testkit::RedisServer;
@@ -22,7 +22,7 @@ fn on_machine(fixture: &Fixture, text: &str, command: &Command) -> Output {
 #[test]
 fn a_machine_has_a_store_for_all_users() {
     let (server, fixture) = (RedisServer::start(), Fixture::new());
-    let text = format!("# of all users\n{}\n", server.url());
+    let text = format!("# of all users\n\n  {} \r\n", server.url());
     let run = |args: &[&str]| {
         let mut command = fixture.leasehold(["run"]);
         command
@@ -76,6 +76,16 @@ fn a_store_of_the_machine_that_is_not_understood_is_an_error() {
             "redis://:s3cret@db",
             "has a password, and all users can read it",
         ),
+        ("# none\n", "one store in one line"),
+        ("redis://a\nredis://b", "one store in one line"),
+        (
+            "sqlite:locks.db",
+            "must have an absolute path behind sqlite:",
+        ),
+        (
+            "sqlite:/srv/x.db # all",
+            "must have its comments in lines of their own",
+        ),
         ("nonsense", "the store URL \"nonsense\" must start with"),
         ("memory:", "a memory: store belongs to one process"),
     ] {
@@ -86,6 +96,26 @@ fn a_store_of_the_machine_that_is_not_understood_is_an_error() {
         let is_named = message.contains("/etc/leasehold/store") || text == "memory:";
         assert!(is_named && !message.contains("s3cret"), "{text}: {message}");
     }
+    // One that only a group reads may have a password.
+    let (file, run) = (
+        fixture.path("etc/leasehold/store"),
+        fixture.leasehold(["run", "job", "true"]),
+    );
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let output = on_machine(&fixture, "redis://:s3cret@127.0.0.1:1", &run);
+    assert!(stderr(&output).contains("no server listens"), "{output:?}");
+    for target in ["missing", "/dev/zero", "/"] {
+        fs::remove_file(&file).unwrap();
+        symlink(target, &file).unwrap();
+        let mount = format!("mount --bind {} /etc", fixture.path("etc").display());
+        let output = contained(&mount, &run).run_to_end();
+        let text = stderr(&output);
+        assert!(
+            text.contains("this machine, cannot be read"),
+            "{target}: {text}"
+        );
+    }
+    fs::remove_file(&file).unwrap();
     // Help needs no store.
     for args in [&["run", "--help"][..], &["completions", "bash"], &["man"]] {
         let output = on_machine(&fixture, "", &fixture.leasehold(args));

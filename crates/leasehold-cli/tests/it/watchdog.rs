@@ -324,34 +324,6 @@ fn a_node_lives_on_when_nobody_reads_its_log() {
     }
 }
 
-#[test]
-fn invalid_settings_are_errors_in_one_sentence() {
-    let fixture = Fixture::new();
-    let node = Node::start(&fixture);
-    let there = format!("unix:{}", node.socket);
-    let other = format!("unix:{}", fixture.path("b.sock").display());
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().unwrap().to_string();
-    let secret = "a=redis://:open-sesame@host";
-    for (args, part) in [
-        (&["--listen", &there][..], &*node.socket),
-        (&["--listen", "unix:/proc/no/a.sock"], "/proc/no"),
-        (&["--listen", "http://a:1"], "unix:PATH, tcp://HOST:PORT"),
-        (&["--listen", "tcp://127.0.0.1:0"], "certificate"),
-        (&["--listen", &other, "--metrics", &taken], &taken),
-        (&["--listen", &other, "--token-file", "/none"], "/none"),
-        (&["--serve", "redis://host"], "NAME=URL"),
-        (&["--serve", secret], "password"),
-    ] {
-        let output = fixture.leasehold(["watchdog"]).args(args).run_to_end();
-        let text = stderr(&output);
-        assert_eq!(output.status.code(), Some(125), "{args:?}: {text}");
-        assert!(text.contains(part), "{args:?}: {text}");
-    }
-    // The first one is still there.
-    assert!(node.status(&fixture).is_some());
-}
-
 /// The body of a reply to a request over HTTP.
 fn get(address: &str, path: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -362,17 +334,6 @@ fn get(address: &str, path: &str) -> String {
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     assert!(head.contains(" 200 OK"), "{response}");
     body.to_owned()
-}
-
-#[test]
-fn its_metrics_are_served_over_http() {
-    let fixture = Fixture::new();
-    let (_node, address) = Node::with_metrics(&fixture);
-    assert_eq!(get(&address, "/readyz"), "ready\n");
-    let log = fixture.read("log");
-    let object = log.lines().find(|line| line.starts_with('{')).unwrap();
-    let object: serde_json::Value = serde_json::from_str(object).unwrap();
-    assert_eq!(object["level"], "INFO");
 }
 
 /// Neither a label nor the URL of a store breaks a record, or reaches the terminal.
