@@ -146,8 +146,7 @@ fn a_short_wait_is_one_attempt() {
     let output = finish(run);
     assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
     assert!(stderr(&output).contains("waited 500ms, the command was not run"));
-    holder.signal("TERM");
-    holder.ends_with(143);
+    holder.terminate();
 }
 
 /// All are refused while another process creates the file, and then open it at the same time.

@@ -128,19 +128,6 @@ fn the_default_store_and_memory() {
     assert_eq!(code, 1);
 }
 
-#[test]
-fn a_store_that_cannot_be_diagnosed_is_a_failure() {
-    let server = healthy().requirepass("secret").start();
-    let fixture = Fixture::with_store(server.url().replace("secret", "wrong"));
-    let output = fixture.leasehold(["doctor", "--json"]).run_to_end();
-    assert_eq!(output.status.code(), Some(125));
-    assert_eq!(stdout(&output), "");
-    let error = checked("error", &stderr(&output))["error"].take();
-    assert_eq!(error["kind"], "wrong_password");
-    let message = error["message"].as_str().unwrap();
-    assert!(message.contains("check both"), "{message}");
-}
-
 /// What it prints is what the server runs.
 #[test]
 fn the_setup_of_a_database_is_printed() {

@@ -10,7 +10,9 @@ use leasehold_testkit::{OutputLines, Proxy, RedisServer, eventually, free_port};
 use serde_json::Value;
 
 use crate::schema::checked;
-use crate::tools::{Fixture, RunToEnd, Running, SOON, code, finish, kill, stderr, stdout};
+use crate::tools::{
+    Fixture, RunToEnd, Running, SOON, code, finish, kill, spawn_piped, stderr, stdout,
+};
 
 const NAME: &str = "scheduler";
 
@@ -80,20 +82,14 @@ fn the_next_candidate_leads_and_is_found() {
     );
 
     let mut second = candidate(fixture, "b:1", &["--ttl", "6s"]);
-    let second = second
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    first.signal("TERM");
-    first.ends_with(128 + 15);
+    let second = spawn_piped(&mut second);
+    first.terminate();
     await_leader(fixture, "b:1");
     kill("KILL", second.id());
     finish(second);
     let third = Running::start(candidate(fixture, "c:1", &[]));
     await_leader(fixture, "c:1");
-    third.signal("TERM");
-    third.ends_with(128 + 15);
+    third.terminate();
     assert_eq!(leader(fixture), (Some(1), String::new()));
 
     let terms = fixture.read("terms");
@@ -118,8 +114,7 @@ fn a_candidate_campaigns_again_until_a_signal_ends_it() {
     let elect = Running::start(elect);
     eventually(SOON, || fixture.read("terms").lines().count() == 3);
     await_leader(&fixture, "a");
-    elect.signal("TERM");
-    elect.ends_with(128 + 15);
+    elect.terminate();
     assert_eq!(fixture.read("terms").lines().count(), 3);
     // Without it, the exit code is that of the command.
     let mut once = fixture.leasehold(["elect", NAME, "--value", "a", "--", "sh", "-c", "exit 7"]);
@@ -149,14 +144,9 @@ fn a_probe_fails_while_a_command_runs_on_without_its_leadership() {
         "b",
         &["--health", &address, "--on-lost", "ignore"],
     );
-    let follower = follower
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let follower = spawn_piped(&mut follower);
     eventually(SOON, || healthz() == ("200 OK".into(), "following".into()));
-    leader.signal("TERM");
-    leader.ends_with(128 + 15);
+    leader.terminate();
     eventually(SOON, || healthz() == ("200 OK".into(), "leading".into()));
     assert_eq!(probe(port, "GET /").unwrap().0, "404 Not Found");
     assert_eq!(
@@ -237,12 +227,7 @@ fn a_store_that_does_not_reply_is_an_event() {
     let fixture = Fixture::with_store(proxy.url());
     let start = |args: &[&str]| {
         let mut watch = fixture.leasehold(["watch", "job"]);
-        let watch = watch.args(args);
-        let mut watch = watch
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut watch = spawn_piped(watch.args(args));
         let stdout = OutputLines::read(watch.stdout.take().unwrap());
         let stderr = OutputLines::read(watch.stderr.take().unwrap());
         (watch, stdout, stderr)

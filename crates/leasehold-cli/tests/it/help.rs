@@ -184,8 +184,7 @@ fn bash_completes_the_names_of_held_locks() {
         assert!(is_expected, "{line}: {completed}");
     }
     for holder in holders {
-        holder.signal("TERM");
-        holder.ends_with(143);
+        holder.terminate();
     }
 }
 

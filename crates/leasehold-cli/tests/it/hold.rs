@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::schema::checked;
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, at_terminal, fill, finish, kill, rises, stderr, stdout,
-    through,
+    Fixture, RunToEnd, Running, SOON, at_terminal, fill, finish, kill, rises, spawn_piped, stderr,
+    stdout, through,
 };
 use crate::watchdog::Node;
 
@@ -29,8 +29,7 @@ impl Hold {
     }
 
     fn spawn(command: &mut Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut process = spawn_piped(command.stdin(Stdio::piped()));
         let lines = OutputLines::read(process.stdout.take().unwrap());
         Self { process, lines }
     }
@@ -72,20 +71,13 @@ impl Hold {
     }
 }
 
-/// The lock `job` as it is held.
-fn lock(fixture: &Fixture) -> Value {
-    let output = fixture.leasehold(["show", "--json", "job"]).run_to_end();
-    checked("show", &stdout(&output))["lock"].take()
-}
-
-/// The number of clients in its queue.
-fn waiters(fixture: &Fixture) -> usize {
-    lock(fixture)["waiters"].as_array().map_or(0, Vec::len)
-}
-
 /// Waits until its lease was renewed, twice.
 fn is_renewed(fixture: &Fixture) {
-    let time_left = || lock(fixture)["time_left_ms"].as_u64().expect("it is held");
+    let time_left = || {
+        fixture.lock("job")["time_left_ms"]
+            .as_u64()
+            .expect("it is held")
+    };
     for _ in 0..2 {
         rises(time_left);
     }
@@ -97,7 +89,7 @@ fn the_end_of_stdin_releases_the_lock() {
     let args = ["--ttl", "90s", "--label", "#42", "job"];
     let mut hold = Hold::start(&fixture, &args);
     let line = hold.event("granted");
-    let lock = lock(&fixture);
+    let lock = fixture.lock("job");
     for key in ["name", "lease", "token"] {
         assert_eq!(line[key], lock[key], "{key}");
     }
@@ -141,7 +133,7 @@ fn a_signal_ends_the_wait() {
     let mut holder = Hold::granted(&fixture, &["job"]);
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         let waiting = Hold::spawn(&mut with_all_signals(&fixture, &["job"]));
-        eventually(SOON, || waiters(&fixture) == 1);
+        eventually(SOON, || fixture.waiters("job") == 1);
         kill(signal, waiting.process.id());
         assert_eq!(waiting.ends_with(code), "");
     }
@@ -179,7 +171,7 @@ fn signals_that_request_no_exit_have_no_effect() {
     let mut holder = Hold::spawn(&mut with_all_signals(&fixture, &["job"]));
     holder.event("granted");
     let mut waiting = Hold::spawn(&mut with_all_signals(&fixture, &["job"]));
-    eventually(SOON, || waiters(&fixture) == 1);
+    eventually(SOON, || fixture.waiters("job") == 1);
     for signal in [
         "USR1", "USR2", "ABRT", "VTALRM", "PROF", "IO", "PWR", "STKFLT", "XCPU", "XFSZ", "RTMIN+1",
         "64",
@@ -290,7 +282,7 @@ fn a_lock_that_is_held_elsewhere_is_refused_as_by_run() {
     }
     // In the queue, as the first one.
     let mut next = Hold::start(&fixture, &["-v", "-w", "60s", "job"]);
-    eventually(SOON, || waiters(&fixture) == 1);
+    eventually(SOON, || fixture.waiters("job") == 1);
     holder.close_stdin();
     holder.ends_with(0);
     next.event("granted");
@@ -326,16 +318,15 @@ fn a_caller_that_leaves_during_the_wait_leaves_nothing() {
     let fixture = Fixture::new();
     let holder = fixture.hold(&["job"]);
     let mut waiting = Hold::start(&fixture, &["job"]);
-    eventually(SOON, || waiters(&fixture) == 1);
+    eventually(SOON, || fixture.waiters("job") == 1);
     waiting.close_stdin();
     let text = waiting.ends_with(125);
     assert_eq!(
         text,
         "leasehold: job: stdin has ended before the lock was granted\n"
     );
-    assert_eq!(waiters(&fixture), 0);
-    holder.signal("TERM");
-    holder.ends_with(143);
+    assert_eq!(fixture.waiters("job"), 0);
+    holder.terminate();
 }
 
 /// As after the death of a caller whose stdin was a terminal, or whose children have inherited the pipe.

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use leasehold_testkit::{RedisServer, eventually};
+use leasehold_testkit::eventually;
 
 use crate::job_records::jobs;
 use crate::schema::checked;
@@ -342,39 +342,6 @@ fn a_trial_without_a_terminal_says_so_even_if_it_is_quiet() {
             stderr(&output),
             "leasehold: job: --no-record is for a trial: nothing was recorded, and each start runs the job\n"
         );
-    }
-}
-
-/// A trial by hand in the afternoon, and five machines at night whose clocks differ and of which one is late.
-#[test]
-fn a_trial_in_the_afternoon_does_not_cost_the_night() {
-    const MINUTE: i64 = 60_000;
-    const HOUR: i64 = 60 * MINUTE;
-    let server = RedisServer::options().clock_shim().start();
-    let fixture = Fixture::with_store(server.url());
-    let now = jiff::Timestamp::now();
-    // Eleven hours from now, as is 3:00 at 16:00.
-    let anchor = (now + jiff::SignedDuration::from_hours(11)).to_string();
-    let nightly = ["run", "--every", "1d", "--anchor", &anchor, "job"];
-    assert_eq!(
-        (code(&mut start(&fixture, &nightly)), runs(&fixture)),
-        (0, 1)
-    );
-    let mut moved = 0;
-    for night in 1..=3 {
-        let timer = 11 * HOUR + (night - 1) * 24 * HOUR;
-        // By summer time, and by clocks.
-        for start_at in [-HOUR - 10 * MINUTE, -10 * MINUTE, 0, 10 * MINUTE, 6 * HOUR] {
-            server.step_clock(timer + start_at - moved);
-            moved = timer + start_at;
-            assert_eq!(code(&mut start(&fixture, &nightly)), 0);
-            assert_eq!(runs(&fixture), 1 + night as usize, "{night}, {start_at} ms");
-        }
-        // A trial on the next day finds it complete.
-        server.step_clock(7 * HOUR);
-        moved += 7 * HOUR;
-        assert_eq!(code(&mut start(&fixture, &nightly)), 0);
-        assert_eq!(runs(&fixture), 1 + night as usize);
     }
 }
 

@@ -9,7 +9,6 @@ use std::process::{Child, Command, Output, Stdio};
 use leasehold_testkit::eventually;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::schema::checked;
 use crate::tools::{Fixture, RunToEnd, SOON, finish, kill, stderr, stdout, through};
 
 const PAGE: &str = include_str!("../../../../docs/languages.md");
@@ -59,12 +58,6 @@ fn program(language: &str) -> &'static str {
     program.split("```").next().unwrap()
 }
 
-/// The lock `orders` as it is held.
-fn lock(fixture: &Fixture) -> serde_json::Value {
-    let show = fixture.leasehold(["show", "--json", "orders"]).run_to_end();
-    checked("show", &stdout(&show))["lock"].take()
-}
-
 /// Stops a program with its whole group, ends it by the loss of its lock, tries it against another holder, and kills it.
 fn holds_a_lock(language: &str, command: &[&str]) {
     let fixture = Fixture::new();
@@ -88,15 +81,14 @@ fn holds_a_lock(language: &str, command: &[&str]) {
     let running = Program::start(&fixture, command);
     let log = fixture.read("log");
     let token = log.lines().next().unwrap().rsplit_once(' ').unwrap().1;
-    assert_eq!(lock(&fixture)["token"].to_string(), token);
+    assert_eq!(fixture.lock("orders")["token"].to_string(), token);
     let refused = beside_leasehold(&fixture, command).run_to_end();
     assert_eq!(refused.status.code(), Some(75), "{}", stderr(&refused));
     assert_eq!(stdout(&refused), "");
     // The next holder sees what was done when the lock passed on.
     let mut next = fixture.leasehold(["run", "orders", "--", "cp", "log", "seen"]);
     let next = next.stderr(Stdio::piped()).spawn().unwrap();
-    let waiters = || lock(&fixture)["waiters"].as_array().unwrap().len();
-    eventually(SOON, || waiters() == 1);
+    eventually(SOON, || fixture.waiters("orders") == 1);
     let group = Pid::from_child(&running.0);
     kill_process_group(group, Signal::TERM).unwrap();
     running.ends_with(0);

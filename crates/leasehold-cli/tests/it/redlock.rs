@@ -113,8 +113,7 @@ fn a_grant_that_cannot_be_renewed_at_once_is_waited_for() {
         server.cli(&["EXISTS", "leasehold:{default:job}:queue"]) == "1"
     });
     kill("STOP", waiter.id());
-    holder.signal("TERM");
-    holder.ends_with(143);
+    holder.terminate();
     server.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     server.cli(&["CONFIG", "RESETSTAT"]);
     kill("CONT", waiter.id());

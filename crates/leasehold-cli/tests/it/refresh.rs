@@ -55,8 +55,7 @@ fn each_line_is_a_listing_until_the_reader_has_gone() {
             panic!("the watch has ended");
         });
         if let Some(run) = run {
-            run.signal("TERM");
-            run.ends_with(143);
+            run.terminate();
         }
     }
     watch.ends_with(0);
@@ -87,8 +86,7 @@ fn each_table_in_a_pipe_has_its_time() {
         "{heads:?}"
     );
     watch.ends_with(0);
-    run.signal("TERM");
-    run.ends_with(143);
+    run.terminate();
 }
 
 /// A screen of 8 lines and 80 columns. Ctrl-C restores what was there before.

@@ -3,7 +3,6 @@
 use std::io::BufRead as _;
 
 use leasehold_testkit::eventually;
-use serde_json::Value;
 
 use crate::tools::{Fixture, RunToEnd, Running, SOON, finish, stderr, stdout};
 
@@ -12,11 +11,6 @@ fn hold_numbered(fixture: &Fixture, permits: &str) -> Running {
     let args = ["--permits", permits, "--numbered", "job"];
     let script = "echo in; echo $LEASEHOLD_SLOT; until test -e go-on; do sleep 0.02; done";
     Running::start(fixture.run_script(&args, script))
-}
-
-fn show(fixture: &Fixture, name: &str) -> Value {
-    let output = fixture.leasehold(["show", "--json", name]).run_to_end();
-    serde_json::from_str(&stdout(&output)).unwrap()
 }
 
 #[test]
@@ -32,7 +26,7 @@ fn permits_are_shared_and_numbered() {
     assert_eq!(numbers, ["0\n", "1\n"]);
     assert_eq!(fixture.try_run(&["-n", "--permits", "2", "job"]), 75);
 
-    let lock = &show(&fixture, "job")["lock"];
+    let lock = fixture.lock("job");
     assert_eq!(
         (&lock["kind"], &lock["permits"]),
         (&"semaphore".into(), &2.into())
@@ -60,10 +54,7 @@ fn shared_runs_exclude_an_exclusive_one() {
     assert_eq!(fixture.try_run(&["-n", "--exclusive", "job"]), 75);
     let mut waiting = fixture.run_script(&["--exclusive", "job"], "true");
     let waiting = waiting.spawn().unwrap();
-    eventually(SOON, || {
-        let lock = &show(&fixture, "job")["lock"];
-        lock["waiters"].as_array().is_some_and(|it| it.len() == 1)
-    });
+    eventually(SOON, || fixture.waiters("job") == 1);
     // The writer comes first.
     assert_eq!(fixture.try_run(&["-n", "--shared", "job"]), 75);
     fixture.write("go-on");

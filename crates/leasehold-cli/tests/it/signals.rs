@@ -49,8 +49,7 @@ fn a_signal_ends_the_waiting_and_leaves_nothing() {
     eventually(SOON, || catches_term(waiting.id()));
     kill("TERM", waiting.id());
     assert_eq!(finish(waiting).status.code(), Some(143));
-    holder.signal("TERM");
-    holder.finish();
+    holder.terminate();
     assert!(!fixture.is_held("job"));
     assert_eq!(fixture.read("ran"), "");
 }

@@ -10,8 +10,11 @@ use leasehold::{Client, Guard};
 use leasehold_testkit::{RedisServer, eventually};
 pub(crate) use leasehold_testkit::{RunToEnd, finish, kill, within_deadline};
 use rustix::io::ioctl_fionbio;
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+
+use crate::schema::checked;
 
 /// How long a test waits for what must happen.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -159,6 +162,17 @@ impl Fixture {
         }
     }
 
+    /// A lock as it is held; null if it is free.
+    pub(crate) fn lock(&self, name: &str) -> Value {
+        let show = self.leasehold(["show", "--json", name]).run_to_end();
+        checked("show", &stdout(&show))["lock"].take()
+    }
+
+    /// The number of clients in its queue.
+    pub(crate) fn waiters(&self, name: &str) -> usize {
+        self.lock(name)["waiters"].as_array().map_or(0, Vec::len)
+    }
+
     /// Waits until a file has a line, and returns it.
     pub(crate) fn line_of(&self, name: &str) -> String {
         eventually(SOON, || self.read(name).ends_with('\n'));
@@ -175,11 +189,7 @@ pub(crate) struct Running {
 impl Running {
     /// Starts a command and waits for its first line.
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut process = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut process = spawn_piped(&mut command);
         let mut lines = BufReader::new(process.stdout.take().unwrap());
         let first = within_deadline(process.id(), move || {
             let mut line = String::new();
@@ -203,11 +213,24 @@ impl Running {
         output
     }
 
+    /// Ends it by TERM, as its command.
+    #[track_caller]
+    pub(crate) fn terminate(self) {
+        self.signal("TERM");
+        self.ends_with(143);
+    }
+
     pub(crate) fn finish(self) -> Output {
         // A writer that outlives it must not hang the test.
         drop(self.lines);
         finish(self.process)
     }
+}
+
+/// Starts a command with its output in pipes.
+pub(crate) fn spawn_piped(command: &mut Command) -> Child {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
 }
 
 /// The same command, started by another program: its arguments end with the command.

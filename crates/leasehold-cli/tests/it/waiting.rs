@@ -60,8 +60,7 @@ fn a_wait_names_the_holder_and_the_position_in_the_queue() {
         let line = lines.after(by);
         assert!(line.contains("; 1st in the queue, waiting"), "{line}");
 
-        holder.signal("TERM");
-        holder.ends_with(143);
+        holder.terminate();
         // Whatever was printed before, the command's output follows.
         lines.after("42");
         assert!(finish(second).status.success());
@@ -105,8 +104,7 @@ fn a_refusal_names_the_holder_and_a_quiet_run_prints_nothing() {
         let lines = text.lines().filter(|line| line.contains(by));
         assert_eq!(lines.count(), outcome.lines().count(), "{text}");
     }
-    holder.signal("TERM");
-    holder.ends_with(143);
+    holder.terminate();
     assert_eq!(run(&["-q", "-v", "job"]).status.code(), Some(125));
     // Errors are printed all the same.
     for (name, command, code) in [("job", "no-such-command", 127), ("a{b}", "true", 125)] {
@@ -132,8 +130,7 @@ fn a_refusal_without_a_known_holder_is_printed_without_it() {
         text,
         "leasehold: job was held elsewhere; the command was not run\n"
     );
-    holder.signal("TERM");
-    holder.ends_with(143);
+    holder.terminate();
 }
 
 /// A stopped server accepts connections, and replies to nothing.
