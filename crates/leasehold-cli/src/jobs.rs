@@ -3,7 +3,6 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::{Client, Completion};
-use serde::Serialize;
 
 use crate::args::{JobsArgs, StoreArgs};
 use crate::connect::connect;
@@ -24,23 +23,6 @@ pub(crate) const ANY_PERIOD: Duration = Duration::from_secs(1);
 
 /// The column that is cut to the width of the terminal.
 const BY: usize = 5;
-
-/// The output of `jobs --json`.
-#[derive(Debug, Serialize)]
-struct Jobs<'a> {
-    store: String,
-    jobs: &'a [Completion],
-    missing: &'a [&'a str],
-}
-
-/// The output of `jobs --reset --json`.
-#[derive(Debug, Serialize)]
-struct Reset<'a> {
-    store: String,
-    name: &'a str,
-    key: Option<&'a str>,
-    reset: bool,
-}
 
 pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
@@ -73,7 +55,7 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
         );
     }
     if args.json {
-        json::print(&Jobs {
+        json::print(&json::object! {
             store: client.store().to_string(),
             jobs: &runs,
             missing: &missing,
@@ -192,10 +174,10 @@ async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failu
         key.map_or(Ok(()), |key| misplaced::refuse_text("the key", key))?;
     }
     if args.json {
-        json::print(&Reset {
+        json::print(&json::object! {
             store: client.store().to_string(),
-            name,
-            key,
+            name: name,
+            key: key,
             reset: removed,
         })?;
     } else {

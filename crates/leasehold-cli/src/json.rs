@@ -1,8 +1,8 @@
 //! The output for programs: one JSON object for each command, and lines of them by `hold` and `watch`. `docs/json.md`
 //! describes it, and `docs/schema/leasehold.json` is its schema.
 //!
-//! Each command has the struct of its own object, and the library those of listings. The order of the fields is that of
-//! the keys. What is not known is null, and its key is there.
+//! A command names the keys of its object, and the library has the objects of listings. What is not known is null, and its
+//! key is there.
 
 use std::ffi::OsString;
 
@@ -32,21 +32,22 @@ impl<'a> Leader<'a> {
     }
 }
 
-/// A failure of any command. It is on stderr, in one line.
-#[derive(Debug, Serialize)]
-struct Error<'a> {
-    error: ErrorBody<'a>,
+/// An object with these keys, in their order.
+macro_rules! object {
+    ($($key:ident: $value:expr),* $(,)?) => {{
+        // The types of the values are named as their keys.
+        #[allow(non_camel_case_types, clippy::too_many_arguments)]
+        fn object<$($key: serde::Serialize),*>($($key: $key),*) -> impl serde::Serialize {
+            #[derive(serde::Serialize)]
+            struct Object<$($key),*> {
+                $($key: $key),*
+            }
+            Object { $($key),* }
+        }
+        object($($value),*)
+    }};
 }
-
-#[derive(Debug, Serialize)]
-struct ErrorBody<'a> {
-    kind: &'static str,
-    message: String,
-    lock: Option<&'a str>,
-    store: Option<&'a str>,
-    transient: bool,
-    exit_code: u8,
-}
+pub(crate) use object;
 
 /// Whether arguments that the parser refuses request JSON. Behind `run`, `once` and `elect` are those of another command.
 pub(crate) fn is_requested(args: impl Iterator<Item = OsString>) -> bool {
@@ -63,7 +64,7 @@ pub(crate) fn print(value: &impl Serialize) -> Result<(), Failure> {
 /// Prints a failure to stderr, in one line. `lock` is the name in the arguments.
 pub(crate) fn report(failure: &Failure, lock: Option<&str>) {
     let error = failure.library_error();
-    let body = ErrorBody {
+    let error = object! {
         kind: failure.kind(),
         message: failure.to_string(),
         lock: error.and_then(leasehold::Error::lock).or(lock),
@@ -71,7 +72,7 @@ pub(crate) fn report(failure: &Failure, lock: Option<&str>) {
         transient: failure.is_transient(),
         exit_code: failure.code(),
     };
-    match to_line(&Error { error: body }) {
+    match to_line(&object! { error: error }) {
         Ok(line) => note!("{line}"),
         Err(_) => failure.report(),
     }

@@ -1,7 +1,6 @@
 //! `leasehold leader`.
 
 use leasehold::Client;
-use serde::Serialize;
 
 use crate::args::{LeaderArgs, StoreArgs};
 use crate::connect::connect;
@@ -10,14 +9,6 @@ use crate::{json, misplaced, output, shell};
 
 /// There is no leader.
 const NONE: u8 = 1;
-
-/// The output of `leader --json`.
-#[derive(Debug, Serialize)]
-struct Leadership<'a> {
-    store: String,
-    name: &'a str,
-    leader: Option<json::Leader<'a>>,
-}
 
 pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
@@ -36,10 +27,10 @@ pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, F
             let info = info.as_ref().filter(|info| info.lease == leader.lease);
             json::Leader::new(leader, info.and_then(|info| info.client.as_ref()))
         });
-        json::print(&Leadership {
+        json::print(&json::object! {
             store: client.store().to_string(),
             name: &args.name,
-            leader,
+            leader: leader,
         })?;
     } else if let Some(leader) = &leader {
         output::print_line(&output::printable(&leader.value))?;

@@ -3,7 +3,6 @@
 use std::time::SystemTime;
 
 use leasehold::{Client, LockInfo};
-use serde::Serialize;
 
 use crate::args::{ReleaseArgs, StoreArgs};
 use crate::connect::connect;
@@ -12,15 +11,6 @@ use crate::{duration, json, misplaced, output, shell};
 
 /// The lock was free already.
 const FREE: u8 = 1;
-
-/// The output of `release --json`.
-#[derive(Debug, Serialize)]
-struct Released<'a> {
-    store: String,
-    name: &'a str,
-    released: bool,
-    lock: Option<&'a LockInfo>,
-}
 
 pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8, Failure> {
     misplaced::note_pattern(&args.name);
@@ -37,7 +27,7 @@ pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8,
         return Err(Failure::usage(refusal(&client, info)));
     }
     if args.json {
-        json::print(&Released {
+        json::print(&json::object! {
             store: client.store().to_string(),
             name: &args.name,
             released: held.is_some(),

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use leasehold::{Access, Client, ClientInfo, LeaseKind, LockInfo, WaiterInfo};
-use serde::Serialize;
 
 use crate::args::{ShowArgs, StoreArgs};
 use crate::connect::connect;
@@ -12,15 +11,6 @@ use crate::{duration, json, misplaced, output};
 
 /// The lock is free.
 const FREE: u8 = 1;
-
-/// The output of `show --json`.
-#[derive(Debug, Serialize)]
-struct Lock<'a> {
-    store: String,
-    name: &'a str,
-    held: bool,
-    lock: Option<&'a LockInfo>,
-}
 
 pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failure> {
     misplaced::note_pattern(&args.name);
@@ -31,7 +21,7 @@ pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failu
         misplaced::refuse_text("the name of the lock", &args.name)?;
     }
     if args.json {
-        json::print(&Lock {
+        json::print(&json::object! {
             store: client.store().to_string(),
             name: &args.name,
             held: held.is_some(),

@@ -12,7 +12,7 @@ use rustix::process::{Pid, getppid};
 use signal_hook::consts::SIGPIPE;
 
 use self::caller::{Caller, End};
-use self::record::Record;
+use self::record::record;
 use crate::args::{HoldArgs, StoreArgs};
 use crate::exit::{self, Failure};
 use crate::lock::guard::{AnyGuard, first};
@@ -98,7 +98,7 @@ async fn keep(
     let slot = guard.slot();
     let guards = guard.all();
     for guard in guards {
-        let line = json::to_line(&Record::granted(&store, guard, slot))?;
+        let line = json::to_line(&record(&store, guard, slot, None))?;
         requests.caller.print(line);
     }
     if io::stdin().is_terminal() && !args.lock.quiet {
@@ -119,7 +119,7 @@ async fn keep(
             };
             let guard = &guards[nth];
             if state.kind() != last[nth] {
-                let line = json::to_line(&Record::changed(&store, guard, slot, state))?;
+                let line = json::to_line(&record(&store, guard, slot, Some(state)))?;
                 requests.caller.print(line);
                 last[nth] = state.kind();
             }

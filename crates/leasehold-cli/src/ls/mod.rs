@@ -18,22 +18,12 @@ use crate::{duration, json, output};
 /// The column that is cut to the width of the terminal.
 const HOLDER: usize = 1;
 
-/// The output of `ls --json`.
-#[derive(Debug, Serialize)]
-struct Listing<'a> {
-    store: String,
-    /// By the clock of this machine.
-    time: Option<String>,
-    locks: &'a [LockInfo],
-}
-
-impl<'a> Listing<'a> {
-    fn new(client: &Client, locks: &'a [LockInfo]) -> Self {
-        Self {
-            store: client.store().to_string(),
-            time: output::rfc3339(SystemTime::now()),
-            locks,
-        }
+/// The output of `ls --json`. Its time is by the clock of this machine.
+fn listing(client: &Client, locks: &[LockInfo]) -> impl Serialize {
+    json::object! {
+        store: client.store().to_string(),
+        time: output::rfc3339(SystemTime::now()),
+        locks: locks,
     }
 }
 
@@ -44,7 +34,7 @@ pub(crate) async fn ls(args: &LsArgs, store: &StoreArgs) -> Result<u8, Failure> 
     }
     let locks = list(args, &client).await?;
     if args.json {
-        json::print(&Listing::new(&client, &locks))?;
+        json::print(&listing(&client, &locks))?;
     } else if locks.is_empty() {
         note!("{}", nothing(args, store, &client));
     } else {

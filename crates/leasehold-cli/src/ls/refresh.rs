@@ -10,7 +10,7 @@ use rustix::termios::tcgetwinsize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use tokio::time::{self, Interval, MissedTickBehavior};
 
-use super::{Listing, list, table};
+use super::{list, listing, table};
 use crate::args::LsArgs;
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
@@ -53,7 +53,7 @@ async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resu
             Err(failure) => return Err(failure),
         };
         let text = match args.json {
-            true => json::to_line(&Listing::new(client, &locks))?,
+            true => json::to_line(&listing(client, &locks))?,
             // With an empty line between two tables.
             false => format!("{}\n{}\n", headline(&locks), table(&locks).trim_fmt()),
         };

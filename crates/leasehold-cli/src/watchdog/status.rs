@@ -6,8 +6,7 @@ use leasehold::__private::observer::Observer;
 use leasehold::__private::wire::ClientStatus;
 use leasehold::watchdog::default_socket;
 use leasehold::{ClientId, Error, ErrorKind};
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::args::StatusArgs;
 use crate::exit::Failure;
@@ -17,38 +16,23 @@ use crate::{duration, json, output};
 /// The exit code if no watchdog replies.
 const NONE: u8 = 1;
 
-/// The output of `watchdog status --json`.
-#[derive(Debug, Serialize)]
-struct Status<'a> {
-    node: &'a str,
-    clients: Vec<MonitoredClient<'a>>,
-}
-
-/// A client of a node.
-#[derive(Debug)]
-struct MonitoredClient<'a>(&'a ClientStatus);
-
-impl Serialize for MonitoredClient<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(status) = self;
-        let id = ClientId::from_random(status.client).to_string();
-        let reason = Some(&status.reason).filter(|reason| !reason.is_empty());
-        let mut fields = serializer.serialize_struct("MonitoredClient", 14)?;
-        fields.serialize_field("id", &id)?;
-        fields.serialize_field("host", &status.host)?;
-        fields.serialize_field("pid", &status.pid)?;
-        fields.serialize_field("program", &status.program)?;
-        fields.serialize_field("label", &status.label)?;
-        fields.serialize_field("store", &status.store)?;
-        fields.serialize_field("leases", &status.leases)?;
-        fields.serialize_field("processes", &status.processes)?;
-        fields.serialize_field("connected", &status.connected)?;
-        fields.serialize_field("known_ms", &status.known_ms)?;
-        fields.serialize_field("silent_ms", &status.silent_ms)?;
-        fields.serialize_field("state", status.liveness.as_str())?;
-        fields.serialize_field("reason", &reason)?;
-        fields.serialize_field("renewed", &status.renewed)?;
-        fields.end()
+/// A client of a node, as JSON has it.
+fn monitored(client: &ClientStatus) -> impl Serialize {
+    json::object! {
+        id: ClientId::from_random(client.client).to_string(),
+        host: &client.host,
+        pid: client.pid,
+        program: &client.program,
+        label: &client.label,
+        store: &client.store,
+        leases: client.leases,
+        processes: client.processes,
+        connected: client.connected,
+        known_ms: client.known_ms,
+        silent_ms: client.silent_ms,
+        state: client.liveness.as_str(),
+        reason: Some(&client.reason).filter(|reason| !reason.is_empty()),
+        renewed: &client.renewed,
     }
 }
 
@@ -65,9 +49,9 @@ pub(super) fn status(args: &StatusArgs) -> Result<u8, Failure> {
     let failed = |error| Failure::own("the watchdog sent no status", error);
     let clients = node.status().map_err(failed)?;
     if args.json {
-        json::print(&Status {
+        json::print(&json::object! {
             node: node.node(),
-            clients: clients.iter().map(MonitoredClient).collect(),
+            clients: clients.iter().map(monitored).collect::<Vec<_>>(),
         })?;
         return Ok(0);
     }
