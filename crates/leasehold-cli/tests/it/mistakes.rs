@@ -295,18 +295,3 @@ fn a_nested_run_at_another_store_sends_no_password() {
     let log = other.cli(&["ACL", "LOG"]);
     assert!(!log.contains("auth"), "{log}");
 }
-
-#[test]
-fn the_log_has_the_requests_of_a_lock() {
-    let fixture = Fixture::new();
-    let mut run = fixture.leasehold(["run", "job", "--", "true"]);
-    let output = run.env("LEASEHOLD_LOG", "leasehold=debug").run_to_end();
-    let text = stderr(&output);
-    let events = [
-        "lock requested lock=",
-        "lock granted lock=",
-        "lease released lock=",
-    ];
-    let places: Vec<_> = events.iter().filter_map(|event| text.find(event)).collect();
-    assert!(places.len() == events.len() && places.is_sorted(), "{text}");
-}

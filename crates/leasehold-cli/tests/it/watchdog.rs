@@ -166,17 +166,6 @@ fn without_a_watchdog_a_run_runs() {
     );
     let mut quiet = fixture.run_script(&["-q", nowhere, "job"], "true");
     assert_eq!(stderr(&quiet.run_to_end()), words);
-    let required = [nowhere, "--watchdog-required", "job"];
-    let output = fixture.run_script(&required, "echo in").run_to_end();
-    assert_eq!(output.status.code(), Some(125));
-    let words = stderr(&output);
-    assert!(words.contains("/nonexistent/watchdog.sock"), "{words}");
-    assert_eq!(stdout(&output), "");
-    let output = fixture
-        .leasehold(["watchdog", "status", "--socket", "/nonexistent/a"])
-        .run_to_end();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("no watchdog replies at unix:/nonexistent/a"));
 }
 
 /// A name of the store that is not the node's does not go unnoticed.
