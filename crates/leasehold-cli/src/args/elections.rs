@@ -13,19 +13,19 @@ use crate::help;
 /// If renewals fail, the command is stopped before another client can lead. Options stand before COMMAND; all that follows
 /// its first word belongs to it.
 #[derive(Debug, Args)]
-#[command(override_usage = help::ELECT_USAGE, after_long_help = help::ELECT)]
+#[command(override_usage = help::ELECT_USAGE, after_long_help = help::ELECT, next_help_heading = "Election")]
 pub(crate) struct ElectCommand {
     /// The value of this leader, such as its address: at most 4096 bytes
-    #[arg(long, value_name = "TEXT", value_parser = value, help_heading = "Election")]
+    #[arg(long, value_name = "TEXT", value_parser = value)]
     pub(crate) value: String,
     /// Campaign again when the command has ended or the leadership was lost, until a signal ends leasehold
-    #[arg(long, help_heading = "Election")]
+    #[arg(long)]
     pub(crate) again: bool,
     /// Answer probes at http://ADDRESS/healthz: with 500 if the command runs on although the leadership is lost
-    #[arg(long, value_name = "ADDRESS", value_parser = address, help_heading = "Election")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub(crate) health: Option<SocketAddr>,
     // Last, as its options are many.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = None::<&'static str>)]
     pub(crate) run: RunArgs,
 }
 

@@ -34,29 +34,23 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 #[command(
     override_usage = help::RUN_USAGE,
     after_long_help = help::RUN,
+    next_help_heading = "Job",
     mut_group("job", |options| options.requires("every"))
 )]
 pub(crate) struct RunCommand {
     /// Run the command once in each period: the others wait until the run is complete, and exit with 0.
     /// Two runs can be close: --at-least keeps a distance
-    #[arg(long, value_name = "DURATION", value_parser = period, conflicts_with = "share", help_heading = "Job")]
+    #[arg(long, value_name = "DURATION", value_parser = period, conflicts_with = "share")]
     pub(crate) every: Option<Duration>,
     /// The time of the timer, as 02:00 in UTC or 2026-01-05T02:00:00Z; default: when the first run was started
-    #[arg(
-        long,
-        value_name = "TIME",
-        value_parser = Anchor::parse,
-        allow_hyphen_values = true,
-        requires = "every",
-        help_heading = "Job"
-    )]
+    #[arg(long, value_name = "TIME", value_parser = Anchor::parse, allow_hyphen_values = true, requires = "every")]
     pub(crate) anchor: Option<Anchor>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
     #[command(flatten)]
     pub(crate) share: ShareArgs,
     // Last, as its options are many.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = None::<&'static str>)]
     pub(crate) run: RunArgs,
 }
 
@@ -65,36 +59,32 @@ pub(crate) struct RunCommand {
 /// The others wait until the run is complete, and exit with 0 without running the command. If the run fails, is lost or
 /// its machine dies, one of them takes over. Options stand before COMMAND; all that follows its first word belongs to it.
 #[derive(Debug, Args)]
-#[command(override_usage = help::ONCE_USAGE, after_long_help = help::ONCE)]
+#[command(override_usage = help::ONCE_USAGE, after_long_help = help::ONCE, next_help_heading = "Job")]
 pub(crate) struct OnceCommand {
     /// The key, such as a version: 1 to 256 bytes, no control characters or outer spaces
-    #[arg(long, value_name = "KEY", help_heading = "Job")]
+    #[arg(long, value_name = "KEY")]
     pub(crate) key: String,
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = None::<&'static str>)]
     pub(crate) run: RunArgs,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Job")]
 #[group(id = "job")]
 pub(crate) struct JobArgs {
     /// Keep the lock for this time after a run that failed: nobody tries again before
-    #[arg(long, value_name = "DURATION", value_parser = delay, help_heading = "Job")]
+    #[arg(long, value_name = "DURATION", value_parser = delay)]
     pub(crate) retry_after: Option<Duration>,
     /// Keep the record of the run for this time; if not given, 30d with --every and 3650d with --key
-    #[arg(long, value_name = "DURATION", value_parser = keep, help_heading = "Job")]
+    #[arg(long, value_name = "DURATION", value_parser = keep)]
     pub(crate) keep: Option<Duration>,
     /// The exit code if the run was complete already, instead of 0
-    #[arg(
-        long,
-        value_name = "CODE",
-        allow_negative_numbers = true,
-        help_heading = "Job"
-    )]
+    #[arg(long, value_name = "CODE", allow_negative_numbers = true)]
     pub(crate) done_exit_code: Option<u8>,
     /// Try it: run the command also if the run is complete, and record nothing; no --at-least or --retry-after
-    #[arg(long, help_heading = "Job")]
+    #[arg(long)]
     pub(crate) no_record: bool,
 }
 
