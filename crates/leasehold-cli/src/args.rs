@@ -143,29 +143,18 @@ impl Command {
         self.acquired().is_some() || matches!(self, Self::Watchdog(args) if args.is_node())
     }
 
-    /// Whether the output is JSON, and so is a failure.
-    pub(crate) fn has_json_output(&self) -> bool {
+    /// Whether the output is JSON, and so is a failure, and the name of the lock that is shown or released.
+    pub(crate) fn json_and_lock(&self) -> (bool, Option<&str>) {
         match self {
-            Self::Ls(args) => args.json,
-            Self::Show(args) => args.json,
-            Self::Release(args) => args.json,
-            Self::Doctor(args) => args.json,
-            Self::Jobs(args) => args.json,
-            Self::Leader(args) => args.json,
-            Self::Events(args) => args.json,
-            Self::Watchdog(args) => args.has_json_output(),
-            _ => false,
-        }
-    }
-
-    /// The name of the lock that is shown or released.
-    pub(crate) fn lock(&self) -> Option<String> {
-        match self {
-            Self::Show(args) => Some(args.name.clone()),
-            Self::Release(args) => Some(args.name.clone()),
-            Self::Leader(args) => Some(args.name.clone()),
-            Self::Jobs(args) => args.reset.clone(),
-            _ => None,
+            Self::Ls(args) => (args.json, None),
+            Self::Show(args) => (args.json, Some(args.name.as_str())),
+            Self::Release(args) => (args.json, Some(args.name.as_str())),
+            Self::Leader(args) => (args.json, Some(args.name.as_str())),
+            Self::Jobs(args) => (args.json, args.reset.as_deref()),
+            Self::Doctor(args) => (args.json, None),
+            Self::Events(args) => (args.json, None),
+            Self::Watchdog(args) => (args.has_json_output(), None),
+            _ => (false, None),
         }
     }
 

@@ -76,7 +76,8 @@ fn main() -> ExitCode {
     if !matches!(cli.command, Command::Watchdog(_)) {
         log::init();
     }
-    let (as_json, lock) = (cli.command.has_json_output(), cli.command.lock());
+    let (as_json, lock) = cli.command.json_and_lock();
+    let lock = lock.map(str::to_owned);
     let code = dispatch(cli).unwrap_or_else(|failure| {
         match as_json {
             true => json::report(&failure, lock.as_deref()),
