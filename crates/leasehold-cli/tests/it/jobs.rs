@@ -434,7 +434,7 @@ fn a_start_of_a_program_at_another_path_says_so() {
         "",
         "sh -eu ",
         "timeout 60 ",
-        "flock lock ",
+        "flock .lock ",
         "env A=1 nice -n 5 sh ",
     ] {
         let name = format!("a{before}").trim().to_owned();
