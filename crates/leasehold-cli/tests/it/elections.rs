@@ -1,10 +1,8 @@
 //! Leaders and events: `elect`, `leader` and `watch`.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
 
 use leasehold_testkit::{OutputLines, Proxy, RedisServer, eventually, free_port};
 use serde_json::Value;
@@ -177,15 +175,9 @@ fn events_are_printed_as_they_happen() {
     let fixture = &fixture;
     let mut watch = fixture.leasehold(["watch", "--json", NAME, "other"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    let (sender, events) = mpsc::channel();
-    let reader = thread::spawn(move || {
-        for line in lines.map_while(Result::ok) {
-            sender.send(checked("watch", &line)).unwrap();
-        }
-    });
+    let lines = OutputLines::read(watch.stdout.take().unwrap());
     let event = |expected: &str| {
-        let event = events.recv_timeout(SOON).unwrap();
+        let event = checked("watch", &lines.next_line().unwrap());
         assert_eq!(event["event"], expected, "{event}");
         event
     };
@@ -216,7 +208,6 @@ fn events_are_printed_as_they_happen() {
     assert_eq!(leader.finish().status.code(), Some(122));
     kill("TERM", watch.id());
     watch.wait().unwrap();
-    reader.join().unwrap();
 }
 
 /// A stopped server accepts connections, and replies to nothing.

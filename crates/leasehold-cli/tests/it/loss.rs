@@ -221,10 +221,8 @@ fn a_lease_is_renewed_while_nobody_reads_stderr() {
         .spawn()
         .unwrap();
     drop(command);
-    let stdout = BufReader::new(process.stdout.take().unwrap());
+    OutputLines::read(process.stdout.take().unwrap()).after("in");
     let stderr = BufReader::new(reader);
-    let (_, line) = within_deadline(process.id(), move || read_line(stdout));
-    assert_eq!(line, "in\n");
     server.stop();
     let (stderr, line) = within_deadline(process.id(), move || read_line(stderr));
     assert!(line.contains("the store does not reply"), "{line}");
@@ -287,9 +285,7 @@ fn a_full_pipe_that_does_not_block_loses_no_line() {
         .spawn()
         .unwrap();
     drop(command);
-    let stdout = BufReader::new(process.stdout.take().unwrap());
-    let (_, line) = within_deadline(process.id(), move || read_line(stdout));
-    assert_eq!(line, "in\n");
+    OutputLines::read(process.stdout.take().unwrap()).after("in");
     let lines = OutputLines::read(reader);
     lines.after("leasehold: waited ");
     fixture.write("go-on");
