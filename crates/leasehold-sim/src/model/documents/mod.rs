@@ -354,10 +354,11 @@ impl Documents {
             if client.phase == Phase::Over {
                 client.seen = None;
             }
-            // The version says the same, or less.
-            let says = remaining.saturating_sub(client.seen.unwrap_or_default());
-            let is_known = client.phase != Phase::Over && is_held;
-            client.left = client.left.filter(|left| is_known && *left < says);
+            // The version that it has received may say the same, or less.
+            let says = client.seen.map(|seen| remaining.saturating_sub(seen));
+            let is_needed = client.phase != Phase::Over && is_held;
+            let left = client.left.filter(|_| is_needed);
+            client.left = left.filter(|left| says.is_none_or(|says| *left < says));
             if client.phase != Phase::Waiting {
                 (client.notice, client.misdated) = (None, false);
             }
