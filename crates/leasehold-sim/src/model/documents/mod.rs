@@ -166,9 +166,12 @@ impl Documents {
     /// The store applies a write whose client waits for the reply.
     fn apply_request(&self, state: &mut State, at: usize, write: Write) {
         self.apply(state, at, &write);
-        let (applied, client) = (true, &mut state.clients[at]);
+        let client = &mut state.clients[at];
         client.seen = Some(write.age);
-        client.request = Some(Write { applied, ..write });
+        client.request = Some(Write {
+            applied: true,
+            ..write
+        });
     }
 
     /// The store applies the write of a client.
@@ -176,10 +179,9 @@ impl Documents {
         let (before, document) = (state.document.hold, write.document);
         self.outdate(state, write.shift);
         if write.stamped {
-            state
-                .clients
-                .iter_mut()
-                .for_each(|client| client.left = None);
+            for client in &mut state.clients {
+                client.left = None;
+            }
         }
         let has_other = document.hold != 0 && document.hold != before;
         if write.granted || has_other {
@@ -287,10 +289,9 @@ impl Documents {
     fn acquires(&self, state: &State, clients: &[usize]) -> bool {
         let mut state = *state;
         // A notice may be lost.
-        state
-            .clients
-            .iter_mut()
-            .for_each(|client| client.notice = None);
+        for client in &mut state.clients {
+            client.notice = None;
+        }
         let turns = clients.len();
         let ticks = state.document.others(clients) * (usize::from(self.ttl) + 2 * turns);
         for at in clients.iter().copied().cycle().take(turns + ticks) {

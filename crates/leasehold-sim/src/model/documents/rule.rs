@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use leasehold_core::record::Environment;
-use leasehold_core::time::{self, Instant, StoreTime, Ttl};
+use leasehold_core::time::{self, StoreTime, Ttl};
 use leasehold_core::{Acquire, Op, Outcome, Rows, Token};
 
 use super::setup::{Documents, Mutation};
 use super::state::{CLIENTS, Document, OLDEST, Phase, Reply, State, Write};
 use crate::model::core;
 
-/// The time of the document. Only durations make a difference.
-const TIME: StoreTime = StoreTime::from_micros(1_000_000_000);
+/// The time of the document.
+const TIME: StoreTime = core::NOW;
 
 /// When the waiters joined the queue.
 const BEFORE: StoreTime = StoreTime::from_micros(TIME.as_micros() - 1);
@@ -59,7 +59,7 @@ impl Documents {
         let counter = rows.head().counter.map_or(0, Token::get);
         let document = Document {
             hold,
-            remaining: self.ticks(time_left),
+            remaining: core::ticks(time_left, self.tick),
             queue: std::array::from_fn(|_| {
                 let waiter = waiters.next();
                 waiter.map_or(0, |waiter| core::attempt(waiter.lease) + 1)
@@ -127,34 +127,24 @@ impl Documents {
         self.repeated_versions > 0 || self.unconditional
     }
 
-    /// A duration in ticks, rounded up.
-    fn ticks(&self, duration: Duration) -> u8 {
-        let ticks = duration.as_nanos().div_ceil(self.tick.as_nanos());
-        u8::try_from(ticks).unwrap_or(u8::MAX)
-    }
-
     /// For how many ticks a lease can be relied on whose request ran `age` ticks ago: not before it was sent.
     pub(super) fn reliable_for(&self, age: u8) -> u8 {
-        let now = Instant::from_nanos(u64::from(u32::MAX) << 20);
-        let sent = now.before(self.tick * u32::from(age));
+        let (sent, now) = core::instants(self.tick * u32::from(age));
         let deadline = match self.mutation {
             Some(Mutation::FromReply) => time::deadline(now, self.ttl()),
             Some(Mutation::WithoutDrift) => sent.after(self.ttl().as_duration()),
             _ => time::deadline(sent, self.ttl()),
         };
-        self.ticks(now.until(deadline))
+        core::ticks(now.until(deadline), self.tick)
     }
 
     /// The same for a grant of `age` ticks ago whose notice arrives now.
     pub(super) fn accepted_for(&self, age: u8, misdated: bool) -> u8 {
-        let now = Instant::from_nanos(u64::from(u32::MAX) << 20);
-        let (sent, age) = (
-            now.before(self.tick * u32::from(age)),
-            self.tick * u32::from(age),
-        );
+        let age = self.tick * u32::from(age);
+        let (sent, now) = core::instants(age);
         let waited = if misdated { age } else { Duration::ZERO };
         let (_, deadline) = time::granted(sent, waited, now, self.ttl());
-        self.ticks(now.until(deadline))
+        core::ticks(now.until(deadline), self.tick)
     }
 }
 
