@@ -8,8 +8,8 @@
 //! exploration has no horizon.
 //!
 //! The requests of holders and waiters are always written, since their clients count from them. The document says from which
-//! write the client of its holder counts. While that is the same one, the holder is over when the first version that a client
-//! has received said so: clients that ask in turn would otherwise begin the count of a dead holder anew each time.
+//! write the client of its holder counts. While that is the same one, the lease ends when the first version that a client has
+//! received said so: clients that ask in turn would otherwise begin the count of a dead holder anew each time.
 //!
 //! A write of an earlier version is never applied, so it is removed. Tokens that are behind the time of the document are all the
 //! same. A tick more than the ttl makes no difference.

@@ -51,9 +51,9 @@ pub(crate) enum Mutation {
     UnwrittenHold,
     /// The request of a waiter is not written if it does not change the record.
     UnwrittenWait,
-    /// A holder is over by the time of the last version only.
+    /// A lease ends by the time of the last version only.
     LastVersion,
-    /// The client of a holder counts from its request, and the document says so only if the end of the lease changes.
+    /// The client of a holder counts from its request, but a stamp changes only with the end of the lease.
     KeptStamp,
     /// A waiter relies on its notice.
     NeverPolls,

@@ -55,8 +55,8 @@ pub(super) struct Client {
     pub(super) number: u8,
     /// The ticks since it received this version of the document. `None`: it has not.
     pub(super) seen: Option<u8>,
-    /// The ticks until the holder is over, by the versions that it has received. `None`: it has received none since the client
-    /// of the holder counts.
+    /// The ticks until the lease of the holder ends, by the versions that it has received. `None`: it has received none since
+    /// the last stamp.
     pub(super) left: Option<u8>,
     /// Its write whose reply it waits for.
     pub(super) request: Option<Write>,

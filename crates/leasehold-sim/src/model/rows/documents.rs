@@ -26,8 +26,8 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         "but a holder's request that changes nothing is not written":
             without(Mutation::UnwrittenHold);
         "but a waiter's request that changes nothing is not written": without(Mutation::UnwrittenWait);
-        "but a holder is over by the time of the last version only": without(Mutation::LastVersion);
-        "but a holder's request that does not change its end is no stamp": without(Mutation::KeptStamp);
+        "but a lease ends by the time of the last version only": without(Mutation::LastVersion);
+        "but a stamp changes only with the end of the lease": without(Mutation::KeptStamp);
         "but a waiter relies on its notice, and does not poll": without(Mutation::NeverPolls);
         "the store replies with the age of a document": rule, ages = true;
         "but the age is a tick more": without(Mutation::OlderAge), ages = true;

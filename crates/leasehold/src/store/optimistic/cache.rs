@@ -68,7 +68,7 @@ impl Entry {
         })
     }
 
-    /// Its holders, their stamps, and when they are over by this version.
+    /// The leases of its holders, their stamps, and when they end by this version.
     fn ends(&self) -> impl Iterator<Item = (LeaseId, u64, Instant)> {
         let holders = self.rows.iter().flat_map(Rows::all_holders);
         holders.filter_map(|holder| {
@@ -127,7 +127,7 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     entries: HashMap<Key, Entry>,
-    /// When the holders of documents are over, those of earlier versions included.
+    /// When the leases of the holders of documents end, by all versions that were seen.
     ends: HashMap<Key, Ends>,
     /// The names whose observers are registered, and since when.
     watched: HashMap<Key, Instant>,
@@ -144,7 +144,7 @@ impl Cache {
         self.entries.get(key).cloned()
     }
 
-    /// Keeps a document, or forgets it. When its holders are over stays known.
+    /// Keeps a document, or forgets it. The ends of its leases stay known.
     pub(super) fn put(&mut self, key: Key, entry: Option<Entry>) {
         let Some(entry) = entry else {
             self.entries.remove(&key);
@@ -154,7 +154,7 @@ impl Cache {
             self.entries.clear();
         }
         let known = self.known(&key, entry);
-        self.see(&key, &known);
+        self.update_ends(&key, &known);
         self.entries.insert(key, known);
     }
 
@@ -172,10 +172,10 @@ impl Cache {
         }
     }
 
-    /// Notes since when the holders of a document have been seen.
-    fn see(&mut self, key: &Key, entry: &Entry) {
+    /// Notes when the leases in a document end.
+    fn update_ends(&mut self, key: &Key, entry: &Entry) {
         let mut ends = self.ends.remove(key).unwrap_or_default();
-        ends.see(entry.ends());
+        ends.update(entry.ends());
         if ends.is_empty() {
             return;
         }
@@ -186,7 +186,7 @@ impl Cache {
         self.ends.insert(key.clone(), ends);
     }
 
-    /// When the holders of a document are over.
+    /// When the leases of the holders of a document end.
     pub(super) fn ends(&self, key: &Key) -> Ends {
         self.ends.get(key).cloned().unwrap_or_default()
     }

@@ -59,7 +59,7 @@ pub enum Garbage {
     #[default]
     Nothing,
     /// The descriptions of clients. Versions of another document in the same place may repeat, so that a late write of an
-    /// earlier one replaces it: for a description that is no harm, because only its client writes it.
+    /// earlier one replaces it. That does no harm to a description, because only its client writes it.
     Clients,
     /// All, because no two documents ever have the same version.
     Everything,

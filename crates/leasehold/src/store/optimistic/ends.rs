@@ -1,25 +1,25 @@
-//! When the holders that this process has seen are over.
+//! When the leases of the holders that this process has seen end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::{Instant, LeaseId, Rows, StoreTime};
 
-/// How long the end of a holder is kept that nobody has removed.
+/// How long the end of a lease is kept after it, while the document still has the holder.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// The ends of the holders of a document, by the clock of this process.
+/// The ends of the leases of the holders of a document, by the clock of this process.
 ///
-/// A holder has a stamp: the number of the write from which its client counts. While it has the same one, it is over when the
-/// version in which this process has seen it first says so, whatever others have written meanwhile. Each of them counts from
-/// its own sight of the version before, so that a dead holder would otherwise outlast its ttl by the sum of what they have not
-/// seen: for ever, if they ask in turn.
+/// A holder has a stamp: the number of the write from which its client counts. While the stamp stays the same, the lease ends
+/// when the first version with it that this process has seen says so, whatever others have written since. Each of them counts
+/// from its own sight of the version before, so that a dead holder would otherwise outlast its ttl by the sum of what they have
+/// not seen: forever, if they ask in turn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ends(BTreeMap<LeaseId, (u64, Instant)>);
 
 impl Ends {
-    /// Replaces them by those of the holders of a version. One that was seen with the same stamp is over no later than that said.
-    pub(super) fn see(&mut self, holders: impl Iterator<Item = (LeaseId, u64, Instant)>) {
+    /// Replaces them by those of a version. The lease of a holder that was seen with the same stamp ends no later than before.
+    pub(super) fn update(&mut self, holders: impl Iterator<Item = (LeaseId, u64, Instant)>) {
         let holders = holders.map(|(lease, stamp, end)| {
             let known = self.0.get(&lease);
             let known = known.filter(|(known, _)| *known == stamp);
@@ -44,7 +44,7 @@ impl Ends {
         self.0.is_empty()
     }
 
-    /// Whether a holder has not been over for long.
+    /// Whether a lease has ended a short time ago, or has not ended.
     pub(super) fn is_recent(&self, now: Instant) -> bool {
         let mut ends = self.0.values();
         ends.any(|(_, end)| now < end.after(KEPT))

@@ -13,7 +13,7 @@
 //! its request, has given it up. Only the rates of clocks matter for that. A model in docs/model.md steps through it.
 //!
 //! That time stands still while clients write in turn which have not seen the documents of each other before. So a document
-//! says of each holder from which write its client counts, and while that stays the same, the holder is over a ttl after this
+//! says of each holder from which write its client counts, and while that stays the same, the lease ends a ttl after this
 //! process has seen it first ([`Ends`](ends::Ends)).
 //!
 //! While nobody holds or waits, the time follows the wall clock if that is ahead, because notes, latches and slots of jobs mean
@@ -237,8 +237,8 @@ impl<D: Documents> Records<D> {
                 true => until,
                 false => until.min(Deadline::now() + pause),
             };
-            if let Ok(come) = timeout_at(end, waiting.next()).await {
-                open.extend(come);
+            if let Ok(ready) = timeout_at(end, waiting.next()).await {
+                open.extend(ready);
             }
             let begun = Deadline::now();
             self.attempt(&mut open, until, &mut replies, &mut rest)

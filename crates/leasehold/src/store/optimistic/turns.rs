@@ -51,19 +51,19 @@ impl Waiting {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<Part>> {
-        let mut come = Vec::new();
+        let mut ready = Vec::new();
         for (mut part, mut queued) in std::mem::take(&mut self.0) {
             match queued.as_mut().poll(context) {
                 Poll::Ready(turn) => {
                     part.turn = Some(turn);
-                    come.push(part);
+                    ready.push(part);
                 }
                 Poll::Pending => self.0.push((part, queued)),
             }
         }
-        match come.is_empty() {
+        match ready.is_empty() {
             true => Poll::Pending,
-            false => Poll::Ready(come),
+            false => Poll::Ready(ready),
         }
     }
 
