@@ -1,9 +1,14 @@
-//! When documents are looked through for those that nobody needs.
+//! The removal of documents that nobody needs.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::Records;
+use super::cache::Entry;
+use super::documents::{Documents, Write};
+use crate::Result;
 use crate::store::api::{Keyspace, Request};
+use crate::store::lock::lock;
 
 /// How long nobody has needed a document that is removed, so that the tokens of the next one grow by wall clocks that are less
 /// than this apart.
@@ -13,7 +18,7 @@ pub(super) const UNUSED: Duration = Duration::from_secs(24 * 60 * 60);
 const REQUESTS: usize = 1_000;
 
 /// How many documents are looked at together.
-pub(super) const PAGE: usize = 1_000;
+const PAGE: usize = 1_000;
 
 /// Where the search for documents that nobody needs goes on.
 #[derive(Debug, Default)]
@@ -40,5 +45,47 @@ impl GarbageCollector {
 
     pub(super) fn set_cursor(&mut self, space: &Keyspace, after: String) {
         self.cursors.insert(space.clone(), after);
+    }
+}
+
+impl<D: Documents> Records<D> {
+    /// Removes documents of one page of names that nobody has needed for long.
+    pub(super) async fn collect_garbage(&self, space: &Keyspace) -> Result<()> {
+        let after = lock(&self.gc).cursor(space);
+        let names = self.documents.names(space, &after).await?;
+        let garbage = self.documents.garbage();
+        let removable = names.entries.iter().filter(|name| garbage.has(name));
+        let keys: Vec<_> = removable
+            .take(PAGE)
+            .map(|name| space.key(name.clone()))
+            .collect();
+        let last = match keys.last().filter(|_| keys.len() == PAGE) {
+            Some(key) => Some(&key.name),
+            None => names.entries.last().filter(|_| !names.is_last),
+        };
+        let last = last.map_or_else(String::new, |name| name.as_str().to_owned());
+        lock(&self.gc).set_cursor(space, last);
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let read = self.documents.read(keys.clone()).await?;
+        let before = self.wall_time().before_span(UNUSED);
+        let received = self.clock.now();
+        let found = keys.into_iter().zip(read);
+        let found = found.filter(|(_, document)| document.text.is_some());
+        let removals = found.filter_map(|(key, document)| {
+            let entry = Entry::new(document, received);
+            entry.is_unused(before).then_some(Write {
+                key,
+                seen: entry.version,
+                text: None,
+                messages: Vec::new(),
+            })
+        });
+        let removals: Vec<_> = removals.collect();
+        if !removals.is_empty() {
+            self.documents.replace(removals).await;
+        }
+        Ok(())
     }
 }

@@ -182,46 +182,6 @@ impl<D: Documents> Records<D> {
         }
     }
 
-    /// Removes documents of one page of names that nobody has needed for long.
-    async fn collect_garbage(&self, space: &Keyspace) -> Result<()> {
-        let after = lock(&self.gc).cursor(space);
-        let names = self.documents.names(space, &after).await?;
-        let garbage = self.documents.garbage();
-        let removable = names.entries.iter().filter(|name| garbage.has(name));
-        let keys: Vec<_> = removable
-            .take(gc::PAGE)
-            .map(|name| space.key(name.clone()))
-            .collect();
-        let last = match keys.last().filter(|_| keys.len() == gc::PAGE) {
-            Some(key) => Some(&key.name),
-            None => names.entries.last().filter(|_| !names.is_last),
-        };
-        let last = last.map_or_else(String::new, |name| name.as_str().to_owned());
-        lock(&self.gc).set_cursor(space, last);
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let read = self.documents.read(keys.clone()).await?;
-        let before = self.wall_time().before_span(gc::UNUSED);
-        let received = self.clock.now();
-        let found = keys.into_iter().zip(read);
-        let found = found.filter(|(_, document)| document.text.is_some());
-        let removals = found.filter_map(|(key, document)| {
-            let entry = Entry::new(document, received);
-            entry.is_unused(before).then_some(Write {
-                key,
-                seen: entry.version,
-                text: None,
-                messages: Vec::new(),
-            })
-        });
-        let removals: Vec<_> = removals.collect();
-        if !removals.is_empty() {
-            self.documents.replace(removals).await;
-        }
-        Ok(())
-    }
-
     /// Applies parts of one name each. Returns the replies, and what is left to do.
     async fn apply(&self, parts: Vec<Part>) -> (Vec<Reply>, Vec<Work>) {
         let calls = u32::try_from(parts.len().div_ceil(DOCUMENTS_MAX)).unwrap_or(u32::MAX);
