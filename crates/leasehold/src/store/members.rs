@@ -1,4 +1,4 @@
-//! A cluster of equal members, and where it is, as its URL says.
+//! Where a cluster of equal members is, as its URL says.
 //!
 //! ```text
 //! SCHEME://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/PREFIX]
@@ -11,49 +11,9 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 use tokio_rustls::TlsConnector;
 
-use super::hub::Hub;
-use super::optimistic::Optimistic;
-use super::optimistic::documents::Documents;
 use super::options::OpenOptions;
-use super::rule_store::RuleStore;
 use super::tls;
-use crate::clock::Clock;
 use crate::{Error, ErrorKind, Result, Secret};
-
-/// The documents in a cluster.
-pub trait Clustered: Documents + Sized {
-    /// Connects to the cluster at a URL. The hub has the clients of this process.
-    fn open(
-        url: &str,
-        options: &OpenOptions,
-        hub: &Arc<Hub>,
-    ) -> impl Future<Output = Result<Self>> + Send;
-}
-
-impl<D: Clustered> RuleStore<Optimistic<D>> {
-    /// Connects to a cluster.
-    #[doc(hidden)]
-    pub async fn open_url(url: &str, options: &OpenOptions) -> Result<Self> {
-        let hub = Arc::default();
-        let documents = D::open(url, options, &hub).await;
-        let documents = documents.map_err(|error| error.at_store(redacted(url)))?;
-        let optimistic = Optimistic::new(documents, &hub, options)?;
-        Ok(Self::with_hub(optimistic, hub))
-    }
-
-    /// The same with a clock, for tests.
-    #[doc(hidden)]
-    pub async fn open_with_clock(
-        url: &str,
-        options: &OpenOptions,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        let hub = Arc::default();
-        let documents = D::open(url, options, &hub).await?;
-        let optimistic = Optimistic::with_clock(documents, &hub, options, clock)?;
-        Ok(Self::with_hub(optimistic, hub))
-    }
-}
 
 /// A service that has such URLs.
 #[derive(Clone, Copy, Debug)]
@@ -94,9 +54,9 @@ pub(super) struct Address {
 /// The files of certificates. Without an authority those of the system are trusted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Files {
-    pub(super) ca: Option<String>,
-    pub(super) cert: Option<String>,
-    pub(super) key: Option<String>,
+    ca: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
 }
 
 impl Address {
@@ -191,17 +151,18 @@ impl Address {
             ))),
         }
     }
-}
 
-impl Files {
-    /// TLS by these files, or by the texts that replace them, for a protocol that has a name in the handshake or none.
-    pub(super) fn connector(
+    /// TLS by the files of the URL, or by the texts that replace them. `protocol` is its name in the handshake, if it has one.
+    pub(super) fn tls(
         &self,
         options: &OpenOptions,
         protocol: Option<&str>,
-    ) -> Result<TlsConnector> {
-        let roots = tls::roots(tls::authorities(options, self.ca.as_deref())?.as_deref())?;
-        let named = match (&self.cert, &self.key) {
+    ) -> Result<Option<TlsConnector>> {
+        let Some(files) = &self.files else {
+            return Ok(None);
+        };
+        let roots = tls::roots(tls::authorities(options, files.ca.as_deref())?.as_deref())?;
+        let named = match (&files.cert, &files.key) {
             (Some(cert), Some(key)) if options.tls_identity.is_none() => {
                 Some((tls::text_of(cert)?, Secret::from(tls::text_of(key)?)))
             }
@@ -211,9 +172,11 @@ impl Files {
         let identity = options.tls_identity.as_ref().or(named.as_ref());
         let mut config = tls::with_identity(builder, identity)?;
         config.alpn_protocols = protocol.map(Vec::from).into_iter().collect();
-        Ok(TlsConnector::from(Arc::new(config)))
+        Ok(Some(TlsConnector::from(Arc::new(config))))
     }
+}
 
+impl Files {
     fn parse(scheme: &str, query: &str) -> Result<Self> {
         let mut files = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -310,7 +273,7 @@ fn decoded(text: &str) -> Result<String> {
         .map_err(|_| invalid("a percent-encoded part of the store URL is not UTF-8"))
 }
 
-pub(super) fn invalid(message: &str) -> Error {
+fn invalid(message: &str) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
 }
 

@@ -21,6 +21,8 @@
 mod api;
 mod backend;
 mod capabilities;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod clustered;
 pub(crate) mod diagnose;
 #[cfg(feature = "etcd")]
 mod etcd;

@@ -46,11 +46,8 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn new(address: Address, options: &OpenOptions) -> Result<Self> {
         address.credentials()?;
-        let files = address.files.as_ref();
         Ok(Self {
-            tls: files
-                .map(|files| files.connector(options, Some("h2")))
-                .transpose()?,
+            tls: address.tls(options, Some("h2"))?,
             members: address.members.iter().cloned().map(Member::new).collect(),
             address,
             current: watch::Sender::new(0),

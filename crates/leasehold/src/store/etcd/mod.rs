@@ -39,8 +39,9 @@ use self::routes::{Route, Routes};
 use self::transaction::Outcome;
 use crate::store::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
 use crate::store::backend::ListenChange;
+use crate::store::clustered::Clustered;
 use crate::store::hub::Hub;
-use crate::store::members::{Address, Clustered, Service};
+use crate::store::members::{Address, Service};
 use crate::store::optimistic::Optimistic;
 use crate::store::optimistic::documents::{
     self, Document, Documents, Garbage, Replaced, Version, Write,

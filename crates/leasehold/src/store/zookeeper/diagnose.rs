@@ -30,13 +30,9 @@ async fn collect(
     address: &std::sync::Arc<Address>,
     options: &OpenOptions,
 ) -> Result<ZookeeperFacts> {
-    let files = address.files.as_ref();
-    let tls = files
-        .map(|files| files.connector(options, None))
-        .transpose()?;
     let settings = Settings {
         address: std::sync::Arc::clone(address),
-        tls,
+        tls: address.tls(options, None)?,
         connect_timeout: options.connect_timeout,
         hub: std::sync::Arc::default(),
     };

@@ -31,8 +31,9 @@ use self::request::{Access, Mode, Multi, Request, code, read_data, read_multi};
 use self::session::{Failed, Session, Settings};
 use super::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
 use super::backend::ListenChange;
+use super::clustered::Clustered;
 use super::hub::Hub;
-use super::members::{Address, Clustered, Service};
+use super::members::{Address, Service};
 use super::optimistic::Optimistic;
 use super::optimistic::documents::{Document, Documents, Garbage, Replaced, Version, Write};
 use super::options::OpenOptions;
@@ -70,14 +71,10 @@ impl Clustered for Zookeeper {
             Some(_) => Access::Creator,
             None => Access::Everybody,
         };
-        let files = address.files.as_ref();
-        let tls = files
-            .map(|files| files.connector(options, None))
-            .transpose()?;
         let (changed, received) = tokio::sync::mpsc::unbounded_channel();
         let settings = Settings {
             address: Arc::clone(&address),
-            tls,
+            tls: address.tls(options, None)?,
             connect_timeout: options.connect_timeout,
             hub: Arc::clone(hub),
         };
