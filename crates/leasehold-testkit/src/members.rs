@@ -130,7 +130,7 @@ impl<P: Program> Members<P> {
         Supervised::start(&log, &argv, &[])
     }
 
-    /// Waits until each running member replies. Returns whether they do, or one found its port taken.
+    /// Waits until each running member replies. `false`: one of them found its port taken.
     fn until_ready(&self) -> bool {
         let start = Instant::now();
         while !self.running().all(|nth| P::is_ready(self, nth)) {

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::helper::{process_state, spawn_in_lasting_thread, stop_process};
-
-/// The interval of checks whether a program is ready.
-const INTERVAL: Duration = Duration::from_millis(2);
+use crate::wait::INTERVAL;
 
 pub(crate) struct Supervised {
     child: Child,

@@ -5,10 +5,10 @@ use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use std::{iter, process, thread};
+use std::{process, thread};
 
 /// The interval of checks.
-const INTERVAL: Duration = Duration::from_millis(2);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(2);
 
 /// Waits until a condition holds.
 ///
@@ -45,7 +45,7 @@ pub async fn eventually_async(deadline: Duration, mut condition: impl AsyncFnMut
     }
 }
 
-/// The ports that servers of tests get: none that the system gives to a connection before a server listens on it.
+/// The ports for servers of tests. The system gives none of them to a connection before a server listens on it.
 const PORTS: Range<u32> = 20_000..32_000;
 
 /// A port of this machine on which nobody listens at this moment, and which this process gets only once.
@@ -59,16 +59,16 @@ pub fn free_port() -> u16 {
     let count = PORTS.end - PORTS.start;
     // Processes that run side by side begin at different ports.
     let first = process::id().wrapping_mul(997) % count;
-    let number = |()| NEXT.fetch_add(1, Ordering::Relaxed);
-    let numbers = iter::repeat_n((), count as usize).map(number);
-    let mut ports = numbers.map(|number| PORTS.start + (first + number) % count);
-    ports
-        .find_map(|port| {
-            let port = u16::try_from(port).ok()?;
-            TcpListener::bind(("127.0.0.1", port)).ok()?;
-            Some(port)
-        })
-        .expect("no port is free")
+    let mut ports = (0..count).map(|_| {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        PORTS.start + (first + number) % count
+    });
+    let free = ports.find_map(|port| {
+        let port = u16::try_from(port).ok()?;
+        TcpListener::bind(("127.0.0.1", port)).ok()?;
+        Some(port)
+    });
+    free.expect("no port is free")
 }
 
 /// Connects to a Redis server until it refuses connections, and returns the connections.
