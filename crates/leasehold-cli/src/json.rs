@@ -1,8 +1,8 @@
 //! The output for programs: one JSON object for each command, and lines of them by `hold` and `watch`. `docs/json.md`
 //! describes it, and `docs/schema/leasehold.json` is its schema.
 //!
-//! A command names the keys of its object, and the library has the objects of listings. What is not known is null, and its
-//! key is there.
+//! Each command names the keys of its object; the objects of listings are those of the library. A value that is not known is
+//! null, and its key is there.
 
 use std::ffi::OsString;
 

@@ -213,7 +213,7 @@ impl Running {
         output
     }
 
-    /// Ends it by TERM, as its command.
+    /// Ends it and its command by TERM.
     #[track_caller]
     pub(crate) fn terminate(self) {
         self.signal("TERM");

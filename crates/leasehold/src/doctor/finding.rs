@@ -123,7 +123,7 @@ pub(super) fn worst(findings: &[Finding]) -> Severity {
 #[cfg(test)]
 pub(super) type ChangeOf<F> = (Severity, &'static str, fn(&mut F));
 
-/// Each change of healthy facts has a severity, and findings of one check that say what follows and what to do.
+/// Checks that each change of healthy facts has its severity, and findings of its check with a consequence and a fix.
 #[cfg(test)]
 pub(super) fn assert_severities<F>(
     healthy: impl Fn() -> F,

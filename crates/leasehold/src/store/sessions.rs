@@ -14,7 +14,7 @@ use super::hub::Hub;
 use super::lock::lock;
 use crate::Result;
 
-/// How long the registration of a client may take, or a message to itself.
+/// How long the registration of a client may take, or a message of a session to itself.
 pub(super) const PROBE: Duration = Duration::from_secs(2);
 
 /// The times between attempts to begin a session.
@@ -33,7 +33,7 @@ pub(super) trait Notifier: fmt::Debug + Send + Sync + 'static {
     /// Passes messages on, and registers clients, until the session ends.
     fn serve(&self, session: Self::Session, clients: &Clients) -> impl Future<Output = ()> + Send;
 
-    /// There will be no other session.
+    /// Ends the last session, if there is one. No other one follows.
     fn end(&self) {}
 }
 
@@ -51,7 +51,7 @@ impl Clients {
         self.wanted.borrow().clone()
     }
 
-    /// Those that are wanted, and each change of them. The first one may have come before.
+    /// Receives the wanted clients, and again after each change of them.
     pub(super) fn changes(&self) -> watch::Receiver<BTreeSet<ClientId>> {
         let mut wanted = self.wanted.subscribe();
         wanted.mark_changed();
@@ -159,7 +159,7 @@ impl Drop for Guard<'_> {
 }
 
 impl<N: Notifier> Shared<N> {
-    /// Has sessions until this is aborted.
+    /// Begins and serves sessions until this task is aborted.
     async fn run(self: Arc<Self>, mut session: Option<N::Session>) {
         let _guard = Guard(&self.clients);
         let mut wait = BACKOFF.0;

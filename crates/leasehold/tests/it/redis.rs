@@ -137,19 +137,20 @@ fn all_calls(server: &RedisServer) -> BTreeMap<String, u64> {
     calls.collect()
 }
 
+/// The number of calls of one command.
 fn calls(server: &RedisServer, command: &str) -> u64 {
     let calls = all_calls(server).get(command).copied();
     calls.unwrap_or_default()
 }
 
-/// The calls since the last time, without those of the test, and those for key tracking, which come later: a
-/// `CLIENT CACHING` and a `GET` for each key.
+/// The calls since the last time, without those of the test and of key tracking. The latter come later: a `CLIENT CACHING`
+/// and a `GET` for each key.
 fn commands(server: &RedisServer) -> String {
     let mut calls = all_calls(server);
     server.cli(&["CONFIG", "RESETSTAT"]);
     let tracked = calls.remove("client|caching").unwrap_or_default();
     if let Some(reads) = calls.get_mut("get") {
-        *reads -= tracked;
+        *reads = reads.saturating_sub(tracked);
     }
     calls.retain(|command, calls| {
         !["auth", "config|resetstat", "info"].contains(&&**command) && *calls > 0

@@ -181,7 +181,7 @@ pub(crate) async fn refused(url: &str) -> Error {
     opened.map(|store| store.to_string()).unwrap_err()
 }
 
-/// An address has an error of this kind with this advice, which names the store.
+/// Checks that the error of an address has this kind, this advice, and a store that begins so.
 pub(crate) async fn assert_refused(url: &str, kind: ErrorKind, advice: &str, store: &str) {
     let error = refused(url).await;
     assert_eq!(error.kind(), kind, "{url}: {error}");
@@ -236,7 +236,7 @@ pub(crate) async fn unknown(store: &dyn Store, request: Request) -> Error {
     }
 }
 
-/// The error of a request of which nobody may know whether it was applied.
+/// The error of a request that was not applied, or perhaps.
 pub(crate) async fn rejected_or_unknown(store: &dyn Store, request: Request) -> Error {
     match send(store, request.clone()).await {
         Reply::Rejected(error) | Reply::Unknown(error) => error,

@@ -151,7 +151,7 @@ impl Address {
     }
 
     /// The client of the service, which sends each request once, with the credentials of the environment. Only the URL allows
-    /// requests without TLS, except to those that have the credentials of this machine.
+    /// requests without TLS, except those for the credentials of this machine.
     pub(super) fn client(&self, connector: impl HttpConnector) -> Result<Arc<dyn ObjectStore>> {
         let retry = RetryConfig {
             max_retries: 0,

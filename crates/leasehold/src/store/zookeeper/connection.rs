@@ -63,8 +63,8 @@ pub(super) struct Input {
     io: ReadHalf<Box<dyn Io>>,
     buffer: Vec<u8>,
     frame_max: usize,
-    /// When the server has sent something.
-    pub(super) heard: Instant,
+    /// When the last bytes were received.
+    pub(super) received: Instant,
 }
 
 /// The frames for the server. While it accepts none of them, its own frames are still received.
@@ -98,7 +98,7 @@ impl Connection {
                 io: input,
                 buffer: Vec::new(),
                 frame_max: FIRST_MAX,
-                heard: Instant::now(),
+                received: Instant::now(),
             },
             output: Output {
                 io: output,
@@ -233,7 +233,7 @@ impl Input {
             if read.map_err(error::lost)? == 0 {
                 return Err(error::closed());
             }
-            self.heard = Instant::now();
+            self.received = Instant::now();
         }
     }
 }

@@ -248,7 +248,7 @@ impl Shared {
         let (tick, silence) = (connection.timeout / 3, connection.timeout * 2 / 3);
         let (mut pinged, mut number) = (Instant::now(), 0_i32);
         let error = loop {
-            let heard = connection.input.heard;
+            let received = connection.input.received;
             let (has_room, is_sent) = (connection.output.has_room(), connection.output.is_sent());
             let ended = tokio::select! {
                 call = calls.next(), if has_room => match call {
@@ -276,11 +276,11 @@ impl Shared {
                     connection.output.add(&Writer::default().int(PING_NUMBER).int(PING).0);
                     Ok(())
                 }
-                () = sleep_until(heard + silence) => Ok(()),
+                () = sleep_until(received + silence) => Ok(()),
             };
             if let Err(error) = ended {
                 break error;
-            } else if connection.input.heard + silence <= Instant::now() {
+            } else if connection.input.received + silence <= Instant::now() {
                 break error::no_session();
             }
         };
