@@ -161,7 +161,7 @@ impl Part {
             rows: Ok(rows),
             watchers,
             time: now,
-            commits: entry.commits + 1,
+            commits: entry.commits.wrapping_add(1),
             received: started,
             ..entry
         };

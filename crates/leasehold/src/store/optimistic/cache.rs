@@ -87,10 +87,11 @@ impl Entry {
         timed: &BTreeSet<LeaseId>,
     ) -> BTreeMap<LeaseId, u64> {
         let unchanged: HashSet<_> = before.all_holders().collect();
+        let next = self.commits.wrapping_add(1);
         let stamps = rows.all_holders().map(|holder| {
             let is_same = unchanged.contains(holder) && !timed.contains(&holder.lease);
             let stamp = self.stamps.get(&holder.lease).filter(|_| is_same);
-            (holder.lease, stamp.copied().unwrap_or(self.commits + 1))
+            (holder.lease, stamp.copied().unwrap_or(next))
         });
         stamps.collect()
     }
