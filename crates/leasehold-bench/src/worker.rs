@@ -50,7 +50,7 @@ impl Orders {
         Self(orders)
     }
 
-    /// The next order. `None`: there is none any more.
+    /// The next order. `None`: no order will come.
     pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let line = self.0.recv().await;
         line.map(|line| parse(&line)).transpose()

@@ -400,7 +400,7 @@ fn the_password_is_in_no_argument_and_in_no_output() {
     let store = format!("redis://127.0.0.1:{}", server.port());
     let (run, workers) = run_of_two(&store, "2", "hunter2");
     for worker in workers {
-        // Once it is not a copy of its parent any more.
+        // Once it is no longer a copy of its parent.
         let arguments = || fs::read_to_string(format!("/proc/{worker}/cmdline")).unwrap();
         eventually(SOON, || arguments().contains("__worker"));
         assert!(!arguments().contains("hunter2"));

@@ -60,7 +60,7 @@ impl<H: Copy + Eq + Hash> Sequence<H> {
         violation.map_or(Ok(()), Err)
     }
 
-    /// Takes in that a holder does not rely on the lock any more. Without effect for all but the
+    /// Takes in that a holder no longer relies on the lock. Without effect for all but the
     /// current holder.
     pub fn ended(&mut self, holder: H) {
         let last = self.current.take_if(|current| *current == holder);

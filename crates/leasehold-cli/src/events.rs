@@ -34,7 +34,7 @@ struct EventRecord {
 }
 
 impl EventRecord {
-    /// When the lock was observed last, if the event says that it is not any more.
+    /// When the lock was observed last, if the event says that it no longer is.
     fn unobserved_since(&self) -> Option<String> {
         match self.event {
             LockEvent::Unobserved(time) => output::rfc3339(self.time.checked_sub(time)?),
@@ -173,7 +173,7 @@ async fn holder(client: &Client, lease: LeaseId) -> Option<ClientInfo> {
     timeout(QUERY_TIMEOUT, queries).await.ok()?
 }
 
-/// Prints that events are missed or not missed any more, as it is no event of the lock. Returns whether it was that.
+/// Prints that events are missed or no longer missed, as it is not an event of the lock. Returns whether it was that.
 fn print_silence(record: &EventRecord, store: &dyn fmt::Display) -> bool {
     let name = &record.name;
     match record.event {

@@ -213,7 +213,7 @@ pub(crate) fn write_to_reader(bytes: &[u8]) -> Result<bool, Failure> {
     }
 }
 
-/// Waits until nobody can read stdout any more: the reader of a pipe has ended.
+/// Waits until nobody can still read stdout: the reader of a pipe has ended.
 pub(crate) async fn no_reader() {
     let (sender, ended) = oneshot::channel();
     let wait = move || {

@@ -609,7 +609,7 @@ impl Acquisition {
         }
     }
 
-    /// Abandons a lease id that cannot become a lease any more.
+    /// Abandons a lease id that can no longer become a lease.
     fn abandon_attempt(&mut self) {
         if let Some(attempt) = self.attempt.take() {
             self.abandoned =

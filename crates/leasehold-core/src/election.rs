@@ -81,7 +81,7 @@ impl Leader {
 ///
 /// A store that lost its last writes in a failover can have a leader of an earlier term again. The observer does not
 /// report that leader: a resource that checks tokens refuses its writes. Until a later term begins, it reports that
-/// there is no leader, since the one that it reported last does not hold the lock any more.
+/// there is no leader, since the one that it reported last no longer holds the lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LeaderFilter {
     /// The leader that was reported last. The outer `None`: nothing was reported yet.

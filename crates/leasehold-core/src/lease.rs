@@ -148,7 +148,7 @@ impl Lease {
         }
     }
 
-    /// From now on a watchdog keeps it alive while this process cannot, or does not any more. A lease that is lost by then
+    /// From now on a watchdog keeps it alive while this process cannot, or no longer does. A lease that is lost by then
     /// stays lost.
     pub fn watch(&mut self, watched: bool, now: Instant) {
         self.settle(now);
@@ -434,7 +434,7 @@ impl Lease {
         self.settle(now);
     }
 
-    /// There is a hint that the lease may not hold the lock any more: it is renewed at once, or a retry interval
+    /// There is a hint that the lease may no longer hold the lock: it is renewed at once, or a retry interval
     /// after the last hint. Hints may come without need.
     pub fn check(&mut self, now: Instant) {
         let next = self.checked.map_or(now, |at| at.after(self.pace().retry()));

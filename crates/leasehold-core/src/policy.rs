@@ -21,7 +21,7 @@ pub struct Policy {
     pub interval: Duration,
     /// The time before the deadline at which the lease is given up.
     pub margin: Duration,
-    /// How long after its grant it is not renewed any more. `None`: it is renewed until its release.
+    /// How long after its grant it is no longer renewed. `None`: it is renewed until its release.
     pub max_hold: Option<Duration>,
 }
 

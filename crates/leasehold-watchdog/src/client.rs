@@ -279,7 +279,7 @@ impl Client {
     }
 
     /// Waits until its connection was read to the end, for a moment at most: its last messages may say that it holds
-    /// nothing any more, or name a further process.
+    /// nothing now, or name a further process.
     pub(crate) async fn last_messages(&self) {
         let ended = self.connection_ended.notified();
         let is_connected = self.lock().active_connection.is_some();
@@ -340,7 +340,7 @@ impl Client {
         finished
     }
 
-    /// Logs and counts an end that is not a death: no lease of the client is registered any more.
+    /// Logs and counts an end that is not a death: the client no longer has a registered lease.
     pub(crate) fn log_end(&self) {
         let ClientInfo {
             host,

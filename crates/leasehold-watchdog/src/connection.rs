@@ -73,7 +73,7 @@ pub(crate) struct Connection<T> {
 struct SendBuffer {
     bytes: Vec<u8>,
     flushed: bool,
-    /// The peer does not read any more.
+    /// The peer no longer reads.
     broken: bool,
 }
 

@@ -39,7 +39,7 @@ const FIRST_READS: usize = 16;
 pub(super) enum End {
     /// stdin has ended.
     Closed,
-    /// Nobody can read stdout any more.
+    /// Nobody can still read stdout.
     NoReader,
     /// stdout cannot be written, or neither stream be watched.
     Failed(Failure),

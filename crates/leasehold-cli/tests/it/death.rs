@@ -62,7 +62,7 @@ fn a_run_that_is_killed_by_its_name_takes_all_its_processes_along() {
     assert!(begun.elapsed() >= Duration::from_secs(9), "before the ttl");
 }
 
-/// Without it the runner could not be killed any more, so it ends the command itself.
+/// Without it the runner could no longer be killed, so it ends the command itself.
 #[test]
 fn a_killed_guardian_ends_the_run() {
     let fixture = Fixture::new();

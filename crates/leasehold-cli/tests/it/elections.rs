@@ -284,7 +284,7 @@ fn events_are_printed_for_people() {
     assert!(!events.contains('\u{1b}'), "{events}");
     kill("TERM", fixture.line_of("watch").parse().unwrap());
     watch.wait().unwrap();
-    // It ends with its reader, although nothing happens any more.
+    // It ends with its reader, although nothing else happens.
     let mut first = fixture.shell("leasehold watch job | head -n 1");
     assert!(stdout(&first.run_to_end()).ends_with("  job  free\n"));
 }

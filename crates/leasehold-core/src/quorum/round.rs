@@ -229,7 +229,7 @@ impl Round {
     fn give_up(&mut self) -> Step {
         let replied = self.refused.len() + self.granted.len();
         if replied < self.size.majority() {
-            // The round cannot be won any more. The reason is not known yet.
+            // The round can no longer be won. The reason is not known yet.
             return match replied + self.open() < self.size.majority() {
                 true => self.lose(Defeat::NoQuorum),
                 false => Step::Wait,

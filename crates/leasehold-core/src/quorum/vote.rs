@@ -27,7 +27,7 @@ pub enum Verdict {
     Done,
     /// A majority has applied it or something later.
     Outdated,
-    /// The lease does not hold a majority any more.
+    /// The lease no longer holds a majority.
     Lost(Loss),
     /// Too few masters have replied.
     NoQuorum,

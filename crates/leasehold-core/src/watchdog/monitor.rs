@@ -6,7 +6,7 @@
 //!     ^--------- a message -------------'----------- a message ---------'
 //!
 //!   proof of death, in any of them: Dead, and every lease is released
-//!   no evidence of life any more:   Unknown, and there are no actions
+//!   no more evidence of life:       Unknown, and there are no actions
 //! ```
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub enum Liveness {
         /// When its last message was received.
         since: Instant,
     },
-    /// It has been silent for so long that its leases are not renewed any more.
+    /// It has been silent for so long that its leases are no longer renewed.
     Abandoned,
     /// There is no evidence of its life: there are no actions for its leases.
     Unknown,
@@ -56,7 +56,7 @@ pub enum WatchdogAction {
 pub enum ActionResult {
     /// The store has renewed the lease.
     Renewed,
-    /// The lease does not hold its lock any more, by this action or before.
+    /// The lease no longer holds its lock, by this action or before.
     NotHeld,
     /// The store did not apply it, or its effect is unknown.
     Failed,

@@ -45,7 +45,7 @@ pub struct Changes<T> {
     pub batch: u64,
     /// Leases to watch from now on, or with other terms.
     pub register: Vec<(u64, Terms, T)>,
-    /// Leases not to watch any more.
+    /// Leases that are no longer watched.
     pub unregister: Vec<u64>,
 }
 

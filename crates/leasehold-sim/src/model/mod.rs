@@ -16,7 +16,7 @@
 //! `time::deadline`, `watchdog::ClientMonitor` and `NodeSession`. Messages, clocks and mutations belong to the model.
 //!
 //! Three means keep the number of states small. Masters and attempts are sorted, since their names make no
-//! difference. Facts that no step and no property uses any more are removed. And a refusal has no step of its
+//! difference. Facts that no step and no property still uses are removed. And a refusal has no step of its
 //! own, since it changes nothing.
 
 /// The setup of a model: what each of its parts is, and what it is by the rule.

@@ -301,7 +301,7 @@ fn an_operation_that_is_sent_twice_has_the_effect_and_the_reply_of_one() {
             let repeated = twice.apply(&it.op, &it.environment, it.reaches);
             match it.op {
                 Op::Remove(_) => assert_ne!(repeated.outcome, Outcome::Removed(true)),
-                // The lease does not hold the lock any more.
+                // The lease no longer holds the lock.
                 Op::Release { note: None, .. } if applied.outcome == Outcome::Released => {
                     assert!(matches!(repeated.outcome, Outcome::Lost(_)));
                 }

@@ -263,7 +263,7 @@ impl ActiveLease {
                     () = changed => {}
                     () = clock.sleep_until(next) => {}
                 },
-                // Only a reply changes the state, or nothing any more.
+                // Only a reply changes the state, or nothing does.
                 None => changed.await,
             }
         }
@@ -295,7 +295,7 @@ impl ActiveLease {
         self.change(now, |inner| inner.lease.lose(cause));
     }
 
-    /// A node of the watchdog has registered the lease, or has not any more.
+    /// A node of the watchdog has registered the lease, or no longer has.
     #[cfg(feature = "watchdog")]
     pub(super) fn set_watched(&self, more: bool, now: Instant) {
         self.change(now, |inner| {

@@ -10,7 +10,7 @@ use crate::Result;
 use crate::store::{Reply, Request};
 
 impl Hold {
-    /// Leaves the lease with a note, and waits until the store has confirmed both, or cannot any more. The store repeats
+    /// Leaves the lease with a note, and waits until the store has confirmed both, or no longer can. The store repeats
     /// its reply to a repeated request, so that a lost one is harmless. Other holds keep the lease: then the note is
     /// written first.
     pub(crate) async fn complete(mut self, note: NewNote) -> Result<()> {

@@ -103,6 +103,6 @@ fn granted(driver: &Arc<Driver>, key: Key, grant: Grant) {
         late: None,
         order: ReleaseOrder::Behind,
     };
-    // The durability of its request is of no interest any more.
+    // The durability of its request is no longer of interest.
     release::abandon(driver, key, abandoned, Durability::None);
 }

@@ -280,7 +280,7 @@ impl Hold {
         self.driver.context.name_error(error, &self.lease.key)
     }
 
-    /// Counts this hold out. The lease is not renewed for it any more.
+    /// Counts this hold out. The lease is no longer renewed for it.
     ///
     /// A release that leaves other holds is posted under the lock of the lease: its counts reach the store in
     /// their order. A release that lets another task of this process contend travels with the request of that task.

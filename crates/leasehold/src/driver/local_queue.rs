@@ -279,7 +279,7 @@ impl<L: QueueKind> Drop for QueuedTask<L> {
             let queue = table.queues.get_mut(&self.key);
             let waiter = queue.and_then(|queue| queue.waiting.as_mut()?.remove(&self.ticket));
             drop((table, waiter));
-            // If it was not there any more, its turn is dropped with the receiver, and passes on.
+            // If it was no longer there, its turn is dropped with the receiver, and passes on.
         }
     }
 }

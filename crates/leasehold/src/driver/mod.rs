@@ -82,7 +82,7 @@ pub(crate) struct Driver {
     pub(crate) handoff: Handoff,
     /// How far requests for a lock are spread among those of other clients, where they are.
     backoffs: Mutex<HashMap<Key, Backoff>>,
-    /// Whether the client was shut down, and acquires no locks any more.
+    /// Whether the client was shut down, and no longer acquires locks.
     closed: AtomicBool,
     /// Wakes the observers when the client is shut down.
     closing: Notify,

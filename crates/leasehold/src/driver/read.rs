@@ -259,7 +259,7 @@ impl Task {
                     push = self.handle_reply(page);
                     self.progress.send_replace(());
                 }
-                // A store that drops the sender cannot push any more, so the state may have changed.
+                // A store that drops the sender can no longer push, so the state may have changed.
                 _ = output(&mut push) => {
                     push = None;
                     lock(&self.shared.reading).handle_push();

@@ -164,7 +164,7 @@ impl Shares {
     }
 }
 
-/// Joins the readers of this process. `None`: there are none, or not any more.
+/// Joins the readers of this process. `None`: there are none, or no longer.
 pub(super) fn join(driver: &Arc<Driver>, key: &Key, options: &AcquireOptions) -> Option<Hold> {
     let now = driver.context.clock.now();
     let (lease, joining) = {

@@ -246,7 +246,7 @@ fn a_limit_that_is_set_counts_for_all_requests_and_takes_nothing() {
     ));
     assert_eq!(world.apply(&set(1, Some(1))).outcome, Outcome::Stored);
     world.apply(&ask(4, 1));
-    // The waiter that does not fit any more is told to ask again.
+    // The waiter that no longer fits is told to ask again.
     let left = world.apply(&Op::release(lease(1)));
     assert!(matches!(left.notices[0], Notice::Next { .. }));
     assert_eq!(

@@ -76,7 +76,7 @@ pub(super) enum Phase {
     Lost,
     /// The same, and it has sent a release.
     CutOff,
-    /// It sends nothing any more.
+    /// It no longer sends anything.
     Over,
 }
 
@@ -113,7 +113,7 @@ impl State {
         self.completed_by = at as u8 + 1;
     }
 
-    /// Removes what no step and no property can use any more.
+    /// Removes what no step and no property can still use.
     pub(super) fn reduce(&mut self) {
         for (at, client) in self.clients.iter_mut().enumerate() {
             // No step of a client depends on its clock then.

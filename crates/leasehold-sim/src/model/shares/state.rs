@@ -76,7 +76,7 @@ pub(super) enum Phase {
     Holding,
     /// It holds, and repeats its request to hold something else.
     Converting,
-    /// It sends nothing any more.
+    /// It no longer sends anything.
     Over,
     /// The same, and the store does not reach it.
     Dead,

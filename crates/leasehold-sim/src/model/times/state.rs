@@ -38,7 +38,7 @@ pub(crate) enum Acquire {
     Open,
     /// It was granted. The reply is under way.
     Granted,
-    /// Its reply is of no use any more.
+    /// Its reply is no longer of use.
     Spent,
 }
 

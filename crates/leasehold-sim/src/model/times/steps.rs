@@ -244,7 +244,7 @@ impl<const N: usize> Times<N> {
 }
 
 impl<const N: usize> State<N> {
-    /// Removes what no step and no property can use any more.
+    /// Removes what no step and no property can still use.
     pub(super) fn reduce(&mut self, setup: &Times<N>) {
         for at in 0..setup.attempts {
             for master in &mut self.masters {
@@ -281,7 +281,7 @@ impl<const N: usize> State<N> {
         }
     }
 
-    /// An attempt that cannot hold the lock any more releases its leases, at any time. A later release has the
+    /// An attempt that can no longer hold the lock releases its leases, at any time. A later release has the
     /// effect of later requests of the others, so it happens at once.
     fn end(&mut self, at: usize) {
         self.attempts[at] = Attempt {

@@ -4,7 +4,7 @@ use super::setup::{Mutation, Recovery, Tokens};
 use super::state::{Acquire, Admission, Phase, State, Write};
 
 impl<const N: usize> State<N> {
-    /// Removes what no step and no property can use any more.
+    /// Removes what no step and no property can still use.
     pub(super) fn reduce(&mut self, setup: &Tokens<N>) {
         let mut states = self.masters.iter().map(|master| master.admission);
         let kept_out = states.clone().any(|state| state == Admission::KeptOut);

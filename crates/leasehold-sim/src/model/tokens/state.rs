@@ -43,7 +43,7 @@ pub(crate) enum Acquire {
     /// It was not sent, or has not run, or was refused.
     #[default]
     Open,
-    /// It has run, and its reply is of no use any more.
+    /// It has run, and its reply is no longer of use.
     Spent,
     /// It was granted, with this token. The reply is under way.
     Granted(u8),

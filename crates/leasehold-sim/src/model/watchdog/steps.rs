@@ -224,7 +224,7 @@ impl Watchdog {
         state.holder < FREE && !(state.is_wanted(state.holder) && state.is_living(state.run.into()))
     }
 
-    /// Removes what no step and no property can use any more.
+    /// Removes what no step and no property can still use.
     pub(super) fn reduce(&self, state: &mut State) {
         let now = self.setup.node_now();
         if !self.is_unwanted(state) {

@@ -98,7 +98,7 @@ impl Renewer {
         self.shared.earlier.notify_one();
     }
 
-    /// Removes a lease: no renewal of it is begun any more.
+    /// Removes a lease: no other renewal of it is begun.
     pub(crate) fn remove(&self, lease: &ActiveLease) {
         lock(&self.shared.schedule).remove(lease);
         self.shared.watchdog.unregister(lease);

@@ -79,7 +79,7 @@ impl RecordingStore {
     }
 
     /// Every lease was given back: by a release, or by a drop, after which nobody waits for renewals that
-    /// are under way. None is begun any more.
+    /// are under way. No other one is begun.
     pub(super) fn all_given_back(&self) {
         for recorded in self.leases().values_mut() {
             recorded.released = true;

@@ -296,7 +296,7 @@ fn run(parallel_calls: u64, panics: bool, mutation: Mutation) -> usize {
     let world = World::new(parallel_calls, UNLIMITED, panics, mutation);
     block_on(async {
         let ended = start((0..TASKS).map(|_| Arc::clone(&world).visit()));
-        // A caller that is not polled any more stops nobody.
+        // A caller that is no longer polled stops nobody.
         let mut stopped = pin!(world.batcher.submit(world.request(NAMES.start)));
         survived(poll_times(&mut stopped, 2)).await;
         ended.await;

@@ -165,7 +165,7 @@ impl NodeSession {
         }
     }
 
-    /// Notes that the node does not watch the leases any more, and reports why unless the session has ended.
+    /// Notes that the node no longer watches the leases, and reports why unless the session has ended.
     fn disconnected(&self, ended: io::Error) {
         let now = self.clock.now();
         let (was_connected, unwatched) = {
@@ -424,7 +424,7 @@ async fn send_known_processes(
 }
 
 /// The writer of a connection. Dropped with the runtime of a program that ends, it sends the disconnect that its task
-/// cannot send any more.
+/// can no longer send.
 struct DisconnectOnDrop<'a> {
     session: &'a NodeSession,
     writer: Writer,

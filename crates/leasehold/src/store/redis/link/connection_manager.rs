@@ -168,7 +168,7 @@ impl ConnectionManager {
             },
         };
         session.state.end();
-        // Dropped once nobody uses it: its subscriptions must not count any more.
+        // Dropped once nobody uses it: its subscriptions must no longer count.
         let _ = self.sessions.usable();
         Err(error.at_store(self.target()))
     }
@@ -183,7 +183,7 @@ impl ConnectionManager {
         }
         let sessions = Arc::clone(&self.sessions);
         let attempts = sessions.attempts.load(Ordering::Acquire);
-        // In a task: a caller that is not polled any more must not keep the others waiting.
+        // In a task: a caller that is no longer polled must not keep the others waiting.
         let dialing = tokio::spawn(async move { sessions.dial(attempts).await });
         let ended = |_| Err(self.sessions.timed_out(false));
         dialing.await.unwrap_or_else(ended)

@@ -30,7 +30,7 @@ impl SessionState {
         &self.notifications
     }
 
-    /// Whether the connection is broken, or must not be used any more.
+    /// Whether the connection is broken, or must no longer be used.
     pub(crate) fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }

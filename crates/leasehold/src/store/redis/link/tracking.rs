@@ -207,7 +207,7 @@ impl Due {
         self.keys.insert(key.clone(), tracked);
     }
 
-    /// Removes the record of a lease that does not hold the lock any more.
+    /// Removes the record of a lease that no longer holds the lock.
     fn remove(&mut self, key: &Key, lease: LeaseId) {
         if let Entry::Occupied(tracked) = self.keys.entry(key.clone())
             && tracked.get().reason == Reason::Held(lease)
@@ -300,7 +300,7 @@ fn changed(reason: Reason, reply: &Value) -> bool {
         (Reason::Held(lease), Value::BulkString(_)) => {
             record(reply).is_none_or(|(holder, _)| holder != lease)
         }
-        // It is not a record any more.
+        // It is no longer a record.
         (_, reply) => is_error(reply, "WRONGTYPE"),
     }
 }

@@ -134,7 +134,7 @@ impl Cluster {
     pub(crate) async fn refresh(self: &Arc<Self>, first: Option<&NodeAddr>) {
         let seen = self.queries.load(Ordering::Acquire);
         let (cluster, first) = (Arc::clone(self), first.cloned());
-        // In a task: a caller that is not polled any more must not keep the others waiting.
+        // In a task: a caller that is no longer polled must not keep the others waiting.
         let refreshed =
             tokio::spawn(async move { cluster.refresh_after(seen, first.as_ref()).await });
         // It fails only at the end of the runtime.
@@ -295,7 +295,7 @@ impl Known {
 
 /// Replaces the slot map, and returns the events to send.
 ///
-/// A node that had no slots and now has those of one that has none any more has replaced it in a failover,
+/// A node that had no slots and now has those of one that has lost all has replaced it in a failover,
 /// and may have lost its last changes. Otherwise slots were migrated with their keys.
 fn replace_map(map: SlotMap, shared_map: &SharedSlotMap) -> Vec<Event> {
     let old = shared_map.now();

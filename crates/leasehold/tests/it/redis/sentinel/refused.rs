@@ -75,7 +75,7 @@ async fn sentinels_may_want_a_password_of_their_own() {
     }
 }
 
-/// The sentinels have not noticed yet that it is no master any more.
+/// The sentinels have not noticed yet that it is no longer a master.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_the_sentinels_name_is_not_used_as_master() {
     let set = SentinelSet::start();
