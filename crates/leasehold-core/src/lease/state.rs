@@ -121,7 +121,7 @@ impl fmt::Display for Cause {
         f.write_str(match self {
             Self::Expired => "its fixed lease has ended",
             Self::TakenOver => "another holds the lock",
-            Self::Deleted => "the store does not know the lease any more",
+            Self::Deleted => "the store no longer knows the lease",
             Self::Revoked => "an operator freed the lock",
             Self::Unreachable => "the store did not confirm a renewal",
             Self::NotReplicated => "too few replicas acknowledged a renewal in time",

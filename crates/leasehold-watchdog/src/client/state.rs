@@ -104,10 +104,10 @@ impl StateGuard<'_> {
                 tracing::warn!(client = %id, host, pid, program, label, leases, reason, "a client is silent, renewing its leases");
             }
             Liveness::Abandoned => {
-                tracing::warn!(client = %id, host, pid, program, label, leases, "a client is silent for too long, its leases are not renewed any more");
+                tracing::warn!(client = %id, host, pid, program, label, leases, "a client is silent for too long, its leases are no longer renewed");
             }
             Liveness::Unknown => {
-                tracing::info!(client = %id, host, pid, program, label, leases, "a client is not connected any more");
+                tracing::info!(client = %id, host, pid, program, label, leases, "a client is no longer connected");
             }
             Liveness::Dead => {
                 metrics::counter!("leasehold_watchdog_deaths_total").increment(1);

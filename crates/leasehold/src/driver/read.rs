@@ -218,7 +218,7 @@ impl Subscribed {
             if self.progress.changed().await.is_err() {
                 return Err(Error::new(
                     ErrorKind::ShutDown,
-                    "the runtime of the client has ended, so nothing is observed any more",
+                    "the runtime of the client has ended, so nothing is observed",
                 ));
             }
         }

@@ -83,7 +83,7 @@ impl Proclaimer {
             Ok(written) => written.result.clone(),
             Err(_) => Err(Error::new(
                 ErrorKind::ShutDown,
-                "the value is not written any more",
+                "the value is no longer written",
             )),
         }
     }

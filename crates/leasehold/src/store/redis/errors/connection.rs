@@ -111,7 +111,7 @@ pub(crate) fn replaced() -> Error {
 
 /// The server has become a replica during the connection.
 pub(crate) fn demoted(error: &Error) -> Error {
-    let message = "the server is no master any more; the sentinels are asked for the new one";
+    let message = "the server is no longer a master; the sentinels are asked for the new one";
     Error::new(ErrorKind::Unreachable, message).with_source(error.clone())
 }
 

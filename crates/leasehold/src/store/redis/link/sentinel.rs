@@ -69,7 +69,7 @@ impl Sentinels {
             .await
             .map_err(at_master)?;
         if connect::role(&mut session.connection.clone()).await == Some(Role::Replica) {
-            let message = "it is no master, or not yet; the failover is not over";
+            let message = "it is not a master, or not yet; the failover is not over";
             return Err(at_master(Error::new(ErrorKind::Unreachable, message)));
         }
         let sentinels = self.each().collect();

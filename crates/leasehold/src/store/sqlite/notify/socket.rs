@@ -131,7 +131,7 @@ impl Receiver {
                 Err(Errno::AGAIN) => in_a_row = 0,
                 Err(Errno::INTR) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "a notify socket cannot be read any more");
+                    tracing::warn!(%error, "a notify socket can no longer be read");
                     return;
                 }
             }

@@ -90,10 +90,10 @@ async fn a_replica_that_the_sentinels_name_is_not_used_as_master() {
     other.cli(&["REPLICAOF", "NO", "ONE"]);
     master.cli(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
     let error = rejected(&*store, acquire("b", 1)).await;
-    assert_error(&error, ErrorKind::Unreachable, &["no master any more"]);
+    assert_error(&error, ErrorKind::Unreachable, &["no longer a master"]);
     for sentinel in set.sentinels() {
         sentinel.cont();
     }
     let error = rejected(&*store, acquire("b", 1)).await;
-    assert!(error.to_string().contains("it is no master"), "{error}");
+    assert!(error.to_string().contains("it is not a master"), "{error}");
 }
