@@ -143,7 +143,7 @@ impl Command {
         self.acquired().is_some() || matches!(self, Self::Watchdog(args) if args.is_node())
     }
 
-    /// Whether the output is JSON, and so is a failure, and the name of the lock that is shown or released.
+    /// Whether output and failures are JSON, and the name of the lock that is shown or released.
     pub(crate) fn json_and_lock(&self) -> (bool, Option<&str>) {
         match self {
             Self::Ls(args) => (args.json, None),

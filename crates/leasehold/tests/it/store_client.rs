@@ -236,7 +236,7 @@ pub(crate) async fn unknown(store: &dyn Store, request: Request) -> Error {
     }
 }
 
-/// The error of a request that was not applied, or perhaps.
+/// The error of a request that was rejected, or whose outcome is unknown.
 pub(crate) async fn rejected_or_unknown(store: &dyn Store, request: Request) -> Error {
     match send(store, request.clone()).await {
         Reply::Rejected(error) | Reply::Unknown(error) => error,

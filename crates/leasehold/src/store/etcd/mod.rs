@@ -227,7 +227,7 @@ impl Documents for Etcd {
                 let key = text(&pair.key);
                 entries.extend(key.strip_prefix(&prefix).and_then(documents::name));
             }
-            // A part without names, only with keys of other programs, has no place for the next one.
+            // A part that has only keys of other programs has no name behind which the next one begins.
             let is_empty = entries.is_empty() && reply.more;
             let Some(last) = reply.pairs.last().filter(|_| is_empty) else {
                 return Ok(ListPart {

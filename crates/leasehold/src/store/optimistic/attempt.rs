@@ -168,7 +168,7 @@ impl Part {
         self.write(written, lines, messages)
     }
 
-    /// The document is replaced by this one. It had so many lines before.
+    /// Returns the write that replaces a document of so many lines by this one.
     fn write(&mut self, written: Entry, lines: usize, messages: Messages) -> Run {
         let text = written.to_text();
         // A holder renews and releases its lease however many wait.

@@ -133,7 +133,7 @@ pub(super) struct Cache {
     /// The names whose observers are registered, and since when.
     watched: HashMap<Key, Instant>,
     /// The versions that writes without a reply would replace.
-    unanswered: HashMap<Key, Version>,
+    pending: HashMap<Key, Version>,
 }
 
 impl Cache {
@@ -194,20 +194,20 @@ impl Cache {
 
     /// A write is sent that replaces this version.
     pub(super) fn sent(&mut self, key: Key, replaced: Version) {
-        if self.unanswered.len() >= NAMES_MAX {
-            self.unanswered.clear();
+        if self.pending.len() >= NAMES_MAX {
+            self.pending.clear();
         }
-        self.unanswered.insert(key, replaced);
+        self.pending.insert(key, replaced);
     }
 
-    /// The version has been replaced, so no other write of that version is applied.
-    pub(super) fn answered(&mut self, key: &Key) {
-        self.unanswered.remove(key);
+    /// The version of a write has been replaced, so no other write of that version is applied.
+    pub(super) fn replaced(&mut self, key: &Key) {
+        self.pending.remove(key);
     }
 
     /// The version that a write without a reply would replace.
-    pub(super) fn unanswered(&self, key: &Key) -> Option<&Version> {
-        self.unanswered.get(key)
+    pub(super) fn pending(&self, key: &Key) -> Option<&Version> {
+        self.pending.get(key)
     }
 
     pub(super) fn watched(&self, key: &Key) -> Option<Instant> {

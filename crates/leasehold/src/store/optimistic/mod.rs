@@ -300,7 +300,7 @@ impl<D: Documents> Records<D> {
                 let written = part.written.take();
                 let written = written.map(|entry| Entry { version, ..entry });
                 let mut cache = lock(&self.cache);
-                cache.answered(&key);
+                cache.replaced(&key);
                 cache.put(key, written);
                 drop(cache);
                 part.finish(replies, rest);
@@ -313,7 +313,7 @@ impl<D: Documents> Records<D> {
                 part.needs_fresh = true;
                 part.conflicts += 1;
                 let mut cache = lock(&self.cache);
-                cache.answered(&key);
+                cache.replaced(&key);
                 cache.put(key, entry);
                 Some(part)
             }
@@ -392,7 +392,7 @@ impl<D: Documents> Records<D> {
         let can_wait = self.documents.capabilities().wakeup == WakeupMode::Grants;
         let cache = lock(&self.cache);
         let ends = cache.ends(&part.key);
-        let must_write = cache.unanswered(&part.key) == Some(&entry.version);
+        let must_write = cache.pending(&part.key) == Some(&entry.version);
         drop(cache);
         part.run(
             (entry, &ends),
