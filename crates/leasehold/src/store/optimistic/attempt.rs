@@ -111,7 +111,7 @@ impl Part {
         let now = entry.now(started, wall);
         let before = match entry.rows.clone() {
             Ok(mut rows) => {
-                ends.shorten(&mut rows, now, started);
+                ends.shorten((&mut rows, &entry.stamps), now, started);
                 rows
             }
             Err(_) if self.work.requests().first().is_some_and(is_repair) => Rows::default(),

@@ -174,7 +174,7 @@ impl Cache {
     }
 
     /// Notes when the leases in a document end.
-    fn update_ends(&mut self, key: &Key, entry: &Entry) {
+    pub(super) fn update_ends(&mut self, key: &Key, entry: &Entry) {
         let mut ends = self.ends.remove(key).unwrap_or_default();
         ends.update(entry.ends());
         if ends.is_empty() {

@@ -29,10 +29,19 @@ impl Ends {
         self.0 = holders.collect();
     }
 
-    /// Shortens the leases in a document to these ends, at a time of the store that is a local instant.
-    pub(super) fn shorten(&self, rows: &mut Rows, now: StoreTime, local: Instant) {
+    /// Shortens the leases in a document to the ends of their stamps, at a time of the store that is a local instant. The ends
+    /// may be those of another version.
+    pub(super) fn shorten(
+        &self,
+        (rows, stamps): (&mut Rows, &BTreeMap<LeaseId, u64>),
+        now: StoreTime,
+        local: Instant,
+    ) {
         rows.end_by(|lease| {
-            let (_, end) = self.0.get(&lease)?;
+            let (stamp, end) = self.0.get(&lease)?;
+            if stamps.get(&lease) != Some(stamp) {
+                return None;
+            }
             let left = local.until(*end);
             // The store's time has no parts of a microsecond.
             let rounded = Duration::from_micros(u64::from(!left.is_zero()));

@@ -46,7 +46,7 @@ use self::documents::{Document, Documents, Garbage, Replaced, Write};
 use self::gc::GarbageCollector;
 use self::loaded::Loaded;
 use self::turns::Turns;
-use super::api::{Capabilities, Key, Keyspace, Page, Reply, WakeupMode};
+use super::api::{Capabilities, Key, Keyspace, Page, Query, Reply, WakeupMode};
 use super::backend::{Backend, ListenChange};
 use super::hub::Hub;
 use super::lock::lock;
@@ -426,16 +426,23 @@ impl<D: Documents> Records<D> {
     async fn load(&self, query: &RunningQuery) -> Result<Loaded> {
         let wall = self.wall_time();
         let documents = (&self.documents, self.response_timeout);
+        let is_name = matches!(query.position().0, Query::Name { .. });
         Loaded::read(documents, query, |key, document| {
             let received = self.clock.now();
-            let cache = lock(&self.cache);
+            let mut cache = lock(&self.cache);
             let entry = cache.known(key, Entry::new(document, received));
+            // An observer sends no request in which it would see the holder.
+            if is_name {
+                cache.update_ends(key, &entry);
+            }
             let ends = cache.ends(key);
             drop(cache);
             let now = entry.now(received, wall);
-            let mut rows = entry.rows;
+            let Entry {
+                mut rows, stamps, ..
+            } = entry;
             if let Ok(rows) = &mut rows {
-                ends.shorten(rows, now, received);
+                ends.shorten((rows, &stamps), now, received);
             }
             (rows, now)
         })

@@ -4,6 +4,7 @@ mod contention;
 mod damage;
 mod garbage;
 mod notices;
+mod readings;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

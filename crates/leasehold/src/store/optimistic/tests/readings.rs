@@ -1,0 +1,46 @@
+//! What a reader sees of a holder.
+
+use super::*;
+use crate::store::api::{Parts, Query};
+
+/// Whether somebody holds the lock, as a client reads it.
+async fn is_held(client: &TestClient) -> bool {
+    let query = Query::Name {
+        key: key("a"),
+        parts: Parts::Lease,
+        watch: false,
+    };
+    let page = client.store.read(query).await.unwrap();
+    page.views.iter().any(|view| view.holder.is_some())
+}
+
+/// Its process has seen the holder before only in an earlier version.
+#[tokio::test]
+async fn a_holder_that_has_renewed_its_lease_is_read_as_one() {
+    let documents = InMemory::default();
+    let holder = TestClient::new(&documents, 1, 0);
+    let reader = TestClient::new(&documents, 2, 0);
+    assert!(holder.acquires().await);
+    assert!(!reader.acquires().await);
+    pass(&[&holder, &reader], TTL / 2);
+    let renew = Op::renew(holder.lease, Ttl::checked(TTL).unwrap());
+    assert_eq!(holder.apply(renew).await, Outcome::Kept);
+    pass(&[&holder, &reader], TTL * 3 / 4);
+    assert!(is_held(&reader).await);
+    pass(&[&holder, &reader], TTL);
+    assert!(!is_held(&reader).await);
+}
+
+/// It sends no request.
+#[tokio::test]
+async fn an_observer_reads_a_dead_holder_as_over_a_ttl_after_it_has_seen_it() {
+    let documents = InMemory::default();
+    let holder = TestClient::new(&documents, 1, 0);
+    let observer = TestClient::new(&documents, 2, 0);
+    assert!(holder.acquires().await);
+    assert!(is_held(&observer).await);
+    pass(&[&observer], TTL - Duration::from_millis(1));
+    assert!(is_held(&observer).await);
+    pass(&[&observer], Duration::from_millis(1));
+    assert!(!is_held(&observer).await);
+}
