@@ -130,6 +130,8 @@ pub(super) struct Cache {
     entries: HashMap<Key, Entry>,
     /// When the leases of the holders of documents end, by all versions that were seen.
     ends: HashMap<Key, Ends>,
+    /// The number of names from which ends are looked through for those that nobody needs.
+    ends_max: usize,
     /// The names whose observers are registered, and since when.
     watched: HashMap<Key, Instant>,
     /// The versions that writes without a reply would replace.
@@ -180,9 +182,10 @@ impl Cache {
         if ends.is_empty() {
             return;
         }
-        if self.ends.len() >= NAMES_MAX {
+        if self.ends.len() >= self.ends_max.max(NAMES_MAX) {
             let now = entry.received;
             self.ends.retain(|_, ends| ends.is_recent(now));
+            self.ends_max = self.ends.len() * 2;
         }
         self.ends.insert(key.clone(), ends);
     }
