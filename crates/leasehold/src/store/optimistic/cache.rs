@@ -156,6 +156,11 @@ impl Cache {
         if self.entries.len() >= NAMES_MAX && !self.entries.contains_key(&key) {
             self.entries.clear();
         }
+        // Another version is there, so no write that replaces the one before is applied any later.
+        let is_replaced = |replaced: &Version| *replaced != entry.version;
+        if self.pending.get(&key).is_some_and(is_replaced) {
+            self.pending.remove(&key);
+        }
         let known = self.known(&key, entry);
         self.update_ends(&key, &known);
         self.entries.insert(key, known);
@@ -201,11 +206,6 @@ impl Cache {
             self.pending.clear();
         }
         self.pending.insert(key, replaced);
-    }
-
-    /// The version of a write has been replaced, so no other write of that version is applied.
-    pub(super) fn replaced(&mut self, key: &Key) {
-        self.pending.remove(key);
     }
 
     /// The version that a write without a reply would replace.

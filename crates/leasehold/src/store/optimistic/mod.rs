@@ -299,10 +299,7 @@ impl<D: Documents> Records<D> {
             Replaced::Done(version) => {
                 let written = part.written.take();
                 let written = written.map(|entry| Entry { version, ..entry });
-                let mut cache = lock(&self.cache);
-                cache.replaced(&key);
-                cache.put(key, written);
-                drop(cache);
+                lock(&self.cache).put(key, written);
                 part.finish(replies, rest);
                 None
             }
@@ -312,9 +309,7 @@ impl<D: Documents> Records<D> {
                 part.is_fresh = entry.is_some();
                 part.needs_fresh = true;
                 part.conflicts += 1;
-                let mut cache = lock(&self.cache);
-                cache.replaced(&key);
-                cache.put(key, entry);
+                lock(&self.cache).put(key, entry);
                 Some(part)
             }
             Replaced::Unreachable(client) => {
