@@ -103,9 +103,7 @@ impl Part {
         (watcher, can_wait): (ClientId, bool),
         must_write: bool,
     ) -> Run {
-        // A proxy may send a write again, which is refused because of itself. Texts do not repeat.
-        let written = self.written.as_ref();
-        if written.is_some_and(|written| written.to_text() == entry.to_text()) {
+        if self.has_written(&entry) {
             return Run::Replaced(entry.version);
         }
         let now = entry.now(started, wall);
@@ -166,6 +164,13 @@ impl Part {
             ..entry
         };
         self.write(written, lines, messages)
+    }
+
+    /// Whether it has written this document. A proxy may send a write again, which is refused because of itself. Texts do not
+    /// repeat.
+    pub(super) fn has_written(&self, entry: &Entry) -> bool {
+        let written = self.written.as_ref();
+        written.is_some_and(|written| written.to_text() == entry.to_text())
     }
 
     /// Returns the write that replaces a document of so many lines by this one.

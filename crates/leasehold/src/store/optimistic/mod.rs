@@ -205,7 +205,9 @@ impl<D: Documents> Records<D> {
                 .await;
             if Deadline::now() >= until {
                 for part in open.drain(..) {
-                    let is_certain = part.written.is_none() || part.is_fresh;
+                    let found = lock(&self.cache).get(&part.key);
+                    let is_other = found.is_some_and(|found| !part.has_written(&found));
+                    let is_certain = part.written.is_none() || part.is_fresh && is_other;
                     part.fail(busy(), is_certain, &mut replies);
                 }
                 for part in waiting.give_up() {
