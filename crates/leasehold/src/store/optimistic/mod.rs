@@ -316,6 +316,11 @@ impl<D: Documents> Records<D> {
             }
             Replaced::Unreachable(client) => {
                 part.alive.insert(client, false);
+                // Each attempt finds one, and other observers may have gone with it.
+                let watchers = part.written.iter().flat_map(|it| it.watchers.keys());
+                let others = watchers.filter(|it| **it != self.watcher);
+                let unknown = others.filter(|it| !part.alive.contains_key(*it));
+                part.asked = unknown.copied().collect();
                 Some(part)
             }
             Replaced::Rejected(error) => {
