@@ -3,7 +3,7 @@
 //!
 //! The version is the ETag, with Google the generation. An ETag may be a hash of the text and repeat, but texts do not: each
 //! has a larger number than the one before. So no object is ever removed. Nobody is notified: waiters poll, and a holder is
-//! taken for dead only by a client that has seen its version unchanged for the ttl.
+//! taken for dead only by a client that has seen it for its ttl without a renewal.
 
 mod address;
 mod connector;

@@ -61,7 +61,8 @@ pub enum Garbage {
     /// The descriptions of clients. Versions of another document in the same place may repeat, so that a late write of an
     /// earlier one replaces it. That does no harm to a description, because only its client writes it.
     Clients,
-    /// All, because no two documents ever have the same version.
+    /// All, because no two documents ever have the same version. That for "absent" repeats: a late write which creates a
+    /// document replaces none.
     Everything,
 }
 
