@@ -245,13 +245,13 @@ impl Documents {
         }
     }
 
-    /// A client has no reply. Its write may be applied later, and it forgets the document.
+    /// A client has no reply. Its write may be applied later. If it is, the client does not know the document.
     fn give_up(&self, client: &mut Client) {
-        client.late = match client.request.take() {
-            Some(write) if !write.applied => Some(write),
-            _ => client.late,
-        };
-        client.seen = None;
+        match client.request.take() {
+            Some(write) if !write.applied => client.late = Some(write),
+            Some(_) => client.seen = None,
+            None => {}
+        }
         if self.mutation == Some(Mutation::OtherLease) && client.phase == Phase::Idle {
             client.number = 1;
         }

@@ -23,7 +23,7 @@ fn a_write_without_its_condition_replaces_a_holder() {
 fn a_late_write_of_a_version_that_repeats_replaces_a_holder() {
     let path = "A reads the document; A sends an acquire, 0 ticks on; the write of A is applied; \
          A gives up its request; A reads the document; A sends an acquire, 0 ticks on; \
-         A gives up its request; A reads the document; a tick; a tick; A removes the document; \
+         A gives up its request; a tick; a tick; A removes the document; \
          B reads the document; B sends an acquire, 0 ticks on; the write of B is applied; \
          B receives the reply; a late write of A is applied; A reads the document; \
          A sends an acquire, 0 ticks on; the write of A is applied; A receives the reply";
