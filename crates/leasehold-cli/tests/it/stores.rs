@@ -104,7 +104,8 @@ fn a_store_of_the_machine_that_is_not_understood_is_an_error() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
     let output = on_machine(&fixture, "redis://:s3cret@127.0.0.1:1", &run);
     assert!(stderr(&output).contains("no server listens"), "{output:?}");
-    for target in ["missing", "/dev/zero", "/"] {
+    fs::write(fixture.path("etc/leasehold/bytes"), b"redis://\xff").unwrap();
+    for target in ["missing", "bytes", "/dev/zero", "/"] {
         fs::remove_file(&file).unwrap();
         symlink(target, &file).unwrap();
         let mount = format!("mount --bind {} /etc", fixture.path("etc").display());
