@@ -91,7 +91,7 @@ impl Master {
 }
 
 fn applied(record: &mut Rows, op: &Op, now: StoreTime) -> Outcome {
-    record.apply(op, &Environment { now }, |_| false).outcome
+    record.apply(op, &Environment::at(now), |_| false).outcome
 }
 
 #[cfg(test)]

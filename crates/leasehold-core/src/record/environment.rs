@@ -8,11 +8,20 @@ use crate::time::{StoreTime, Ttl};
 /// What the rule knows about the moment in which it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// The time by the store's clock.
+    /// The time by the store's clock, by which leases, waits and latches end.
     pub now: StoreTime,
+    /// The time of the calendar, by which runs are asked for and notes end. Not before `now`.
+    pub calendar: StoreTime,
 }
 
 impl Environment {
+    /// That of a store whose clock is a calendar.
+    #[must_use]
+    pub const fn at(now: StoreTime) -> Self {
+        let calendar = now;
+        Self { now, calendar }
+    }
+
     /// The end of a lease that is kept for `ttl` from now, or until its `last` end, whichever is later.
     pub(super) fn end(&self, ttl: Ttl, last: Option<End>) -> End {
         let end = End::At(self.now.after(ttl));

@@ -29,7 +29,7 @@ impl<S: Source> Transaction<'_, S> {
     ) -> Option<Condition> {
         let unless = unless?.clone();
         let requested_at =
-            requested_at.unwrap_or_else(|| self.environment.now.before_span(unless.asked()));
+            requested_at.unwrap_or_else(|| self.environment.calendar.before_span(unless.asked()));
         Some(Condition {
             unless,
             requested_at,
@@ -45,7 +45,7 @@ impl<S: Source> Transaction<'_, S> {
         };
         let last = self.note(&condition.unless.slot())?;
         let last = last.as_ref().map(Annotation::from);
-        let is_met = |last: &Annotation| condition.is_met(&last.text, self.environment.now);
+        let is_met = |last: &Annotation| condition.is_met(&last.text, self.environment.calendar);
         Ok(match last {
             Some(last) if is_met(&last) => Checked::Met(last),
             last => Checked::Unmet(Some(Run {
@@ -70,7 +70,7 @@ impl<S: Source> Transaction<'_, S> {
             token: new.token,
             number: new.number,
             text: new.text.clone(),
-            until: self.environment.now.after_span(new.keep),
+            until: self.environment.calendar.after_span(new.keep),
         };
         let change = Change::Put(Part::Note(new.slot.clone()), Row::Note(note.clone()));
         self.changes.rows.push(change);
@@ -100,7 +100,7 @@ impl<S: Source> Transaction<'_, S> {
         let Some(note) = self.source.note(slot)? else {
             return Ok(Outcome::Removed(false));
         };
-        let is_kept = self.environment.now < note.until;
+        let is_kept = self.environment.calendar < note.until;
         let part = Part::Note(slot.clone());
         self.changes.rows.push(Change::Remove(part));
         self.is_visible |= is_kept;
@@ -115,6 +115,6 @@ impl<S: Source> Transaction<'_, S> {
             return Ok(Some(note.clone()));
         }
         let note = self.source.note(slot)?;
-        Ok(note.filter(|note| self.environment.now < note.until))
+        Ok(note.filter(|note| self.environment.calendar < note.until))
     }
 }

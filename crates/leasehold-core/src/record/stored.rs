@@ -160,13 +160,13 @@ impl Rows {
 
     /// The notes that have not ended.
     pub fn notes(&self, environment: &Environment) -> impl Iterator<Item = (&Slot, &Note)> {
-        let now = environment.now;
+        let now = environment.calendar;
         self.notes.iter().filter(move |(_, note)| now < note.until)
     }
 
     /// Removes the notes that have ended, and returns their slots.
     pub fn remove_ended_notes(&mut self, environment: &Environment) -> Vec<Slot> {
-        let is_ended = |(_, note): &(&Slot, &Note)| environment.now >= note.until;
+        let is_ended = |(_, note): &(&Slot, &Note)| environment.calendar >= note.until;
         let ended = self.notes.iter().filter(is_ended);
         let ended: Vec<_> = ended.map(|(slot, _)| slot.clone()).collect();
         for slot in &ended {
@@ -188,7 +188,7 @@ impl Rows {
     #[must_use]
     pub fn note(&self, slot: &Slot, environment: &Environment) -> Option<&Note> {
         let note = self.notes.get(slot);
-        note.filter(|note| environment.now < note.until)
+        note.filter(|note| environment.calendar < note.until)
     }
 
     /// The description of a client, if it has not ended.

@@ -85,12 +85,12 @@ pub(super) fn record(lease: Option<LeaseId>, end: StoreTime) -> Rows {
 
 /// Applies the rule, while all clients are alive.
 pub(super) fn apply(record: &mut Rows, op: &Op, now: StoreTime) -> Outcome {
-    record.apply(op, &Environment { now }, |_| true).outcome
+    record.apply(op, &Environment::at(now), |_| true).outcome
 }
 
 /// The holder of a lock, and its time left.
 pub(super) fn holder(record: &Rows, now: StoreTime) -> Option<(&Holder, Duration)> {
-    let environment = Environment { now };
+    let environment = Environment::at(now);
     let holder = record.holders(&environment).next()?;
     Some((holder, environment.time_left(holder.end)))
 }

@@ -32,7 +32,7 @@ impl Simulation {
 
     pub(super) fn environment(&self) -> Environment {
         let now = self.store_now();
-        Environment { now }
+        Environment::at(now)
     }
 
     /// The lease that holds the lock.

@@ -18,9 +18,7 @@ const START: u64 = 1_700_000_000_000_000;
 const TICK: Duration = Duration::from_micros(1);
 
 /// Before the end of every lease and queue.
-const NEVER_ENDED: Environment = Environment {
-    now: StoreTime::from_micros(0),
-};
+const NEVER_ENDED: Environment = Environment::at(StoreTime::from_micros(0));
 
 type Rule = fn(&mut Call<'_>) -> Applied;
 
@@ -207,7 +205,7 @@ fn play(seed: u64, shape: Shape, rule: Rule) -> Result<Counts, Violation> {
             let mut call = Call {
                 record,
                 op: op.clone(),
-                environment: Environment { now },
+                environment: Environment::at(now),
                 reaches: &counted,
             };
             let mut applied = rule(&mut call);

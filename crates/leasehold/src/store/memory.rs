@@ -150,7 +150,7 @@ impl Table {
         if self.records.len() < self.gc_at.max(GC_MIN) {
             return;
         }
-        let environment = Environment { now };
+        let environment = Environment::at(now);
         self.records.retain(|_, record| {
             record.remove_ended_notes(&environment);
             record.is_needed(&environment)
@@ -190,7 +190,7 @@ impl Records for LockedTable<'_> {
     }
 
     fn completions(&mut self, space: &Keyspace, _: (&str, &str)) -> Listed<(Name, Slot, Note)> {
-        let environment = Environment { now: self.now };
+        let environment = Environment::at(self.now);
         let records = self.records.iter().filter(|(key, _)| key.space == *space);
         let notes = records.flat_map(|(key, rows)| {
             let notes = rows.notes(&environment);

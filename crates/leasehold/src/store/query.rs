@@ -141,7 +141,7 @@ fn view<R: Records>(
     parts: &Parts,
 ) -> Result<Result<View, Mismatch>, R::Error> {
     let now = records.now(key);
-    let environment = Environment { now };
+    let environment = Environment::at(now);
     let mut record = records.record(key, |_| None);
     let head = match head {
         Some(head) => *head,
@@ -192,7 +192,7 @@ fn client_info<R: Records>(
 ) -> Result<Option<ClientInfo>, R::Error> {
     let key = space.key(Name::of_client(client));
     let now = records.now(&key);
-    let environment = Environment { now };
+    let environment = Environment::at(now);
     let description = records.record(&key, |_| None).description(&environment)?;
     Ok(description.and_then(|description| ClientInfo::from_text(&description.text)))
 }

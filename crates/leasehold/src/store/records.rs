@@ -149,6 +149,11 @@ impl<F: FnMut(ClientId) -> bool> Record for RowsSource<&mut Rows, F> {
 /// The methods are for a store that several processes share. The clients and observers of this process are notified
 /// without them.
 pub trait Transaction: Records {
+    /// The time of the calendar, for the jobs of a record: not before the time of the store.
+    fn calendar(&self, key: &Key) -> StoreTime {
+        self.now(key)
+    }
+
     /// Whether other processes can notify the clients of this one. Otherwise no client joins a queue: one that cannot be
     /// notified must not delay those behind it.
     fn can_wait(&self) -> bool {

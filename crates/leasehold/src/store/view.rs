@@ -261,7 +261,7 @@ impl HolderInfo {
             count: holder.count.get(),
             weight: holder.weight,
             number: holder.number,
-            time_left: Environment { now }.time_left(holder.end),
+            time_left: Environment::at(now).time_left(holder.end),
             client: None,
         }
     }

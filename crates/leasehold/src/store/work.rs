@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[cfg(feature = "__documents")]
 use leasehold_core::LeaseId;
 use leasehold_core::record::{self, Applied};
-use leasehold_core::{Acquire, Environment, Op, Outcome, StoreTime};
+use leasehold_core::{Acquire, Environment, Op, Outcome};
 
 #[cfg(feature = "__documents")]
 use super::api::Key;
@@ -184,8 +184,9 @@ fn run<T: Transaction>(
         *wait = false;
     }
     let now = transaction.now(key);
+    let calendar = transaction.calendar(key);
     let record = transaction.record(key, |client| notices.reaches(client));
-    let applied = match apply(record, &op, now) {
+    let applied = match apply(record, &op, &Environment { now, calendar }) {
         Ok(applied) => applied,
         Err(error) => {
             let error = T::damage(error)?.for_lock(&key.name);
@@ -219,13 +220,16 @@ fn run<T: Transaction>(
 }
 
 /// Applies an operation by the rule. One that repairs a damaged record is applied to the repaired one.
-fn apply<R: Record>(mut record: R, op: &Op, now: StoreTime) -> Result<Applied, R::Error> {
-    let environment = Environment { now };
-    let mut applied = match record::apply(&mut record, op, &environment) {
+fn apply<R: Record>(
+    mut record: R,
+    op: &Op,
+    environment: &Environment,
+) -> Result<Applied, R::Error> {
+    let mut applied = match record::apply(&mut record, op, environment) {
         Ok(applied) => applied,
         Err(error) => {
             record.repair(op, error)?;
-            let mut applied = record::apply(&mut record, op, &environment)?;
+            let mut applied = record::apply(&mut record, op, environment)?;
             applied.is_visible = true;
             if let Op::Remove(_) = op {
                 applied.outcome = Outcome::Removed(true);

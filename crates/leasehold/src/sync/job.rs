@@ -356,7 +356,9 @@ impl Job {
     /// The completed run before this one, and the slots of both.
     fn read_run(&self, run: Option<(record::Run, StoreTime)>) -> Result<Begun> {
         let invalid = || self.name_error(unexpected("a grant for no run"));
-        let (run, started_at) = run.ok_or_else(invalid)?;
+        let (run, granted_at) = run.ok_or_else(invalid)?;
+        // The clock by which leases end may be behind that by which runs are asked for.
+        let started_at = granted_at.max(run.requested_at);
         let last = run.last.map(|note| self.parse(&note)).transpose()?;
         let stored = last.as_ref().map(|(_, run)| run);
         let slots = match &self.unless {

@@ -126,7 +126,7 @@ impl World {
     }
 
     fn environment(&self) -> Environment {
-        Environment { now: self.now }
+        Environment::at(self.now)
     }
 
     fn is_alive(&self, client: ClientId) -> bool {

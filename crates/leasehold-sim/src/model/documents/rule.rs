@@ -54,7 +54,7 @@ impl Documents {
         let now = TIME.after_span(self.tick * u32::from(moved));
         let outcome = core::apply(&mut rows, op, now);
         let (hold, time_left) = core::hold(&rows, now);
-        let environment = Environment { now };
+        let environment = Environment::at(now);
         let mut waiters = rows.waiters(&environment);
         let counter = rows.head().counter.map_or(0, Token::get);
         let document = Document {

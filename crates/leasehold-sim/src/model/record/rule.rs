@@ -134,7 +134,7 @@ impl Record {
         let mut record = self.record(state);
         let outcome = core::apply(&mut record, op, NOW);
         let before = state.hold;
-        let note = record.note(&unless().slot(), &Environment { now: NOW });
+        let note = record.note(&unless().slot(), &Environment::at(NOW));
         if let Some(note) = note {
             state.complete(client_of(note.lease));
         }
@@ -146,7 +146,8 @@ impl Record {
         };
         let time_left = held.map_or(Duration::ZERO, |(_, time_left)| time_left);
         state.remaining = core::ticks(time_left, self.tick);
-        let waiters = record.waiters(&Environment { now: NOW });
+        let environment = Environment::at(NOW);
+        let waiters = record.waiters(&environment);
         state.wait(waiters.map(|waiter| client_of(waiter.lease)));
         if let Hold::Lease(at) = state.hold
             && before != state.hold

@@ -116,7 +116,7 @@ impl Shares {
             let mut clients = clients.iter().enumerate();
             clients.any(|(at, it)| lease_of(at).client == id && it.phase != Phase::Dead)
         };
-        let applied = record.apply(op, &Environment { now: NOW }, reaches);
+        let applied = record.apply(op, &Environment::at(NOW), reaches);
         self.read(&record, state);
         applied.outcome
     }
@@ -183,9 +183,7 @@ impl Shares {
 
     fn read(&self, record: &Rows, state: &mut State) {
         // The rows of holders that have ended, too.
-        let long_ago = Environment {
-            now: StoreTime::from_micros(0),
-        };
+        let long_ago = Environment::at(StoreTime::from_micros(0));
         state.shares = Default::default();
         for holder in record.holders(&long_ago) {
             let share = Share {

@@ -269,7 +269,10 @@ impl Contenders {
         it.busy_until = done;
         let before = it.record.clone();
         let now = store_time(done);
-        let outcome = it.record.apply(op, &Environment { now }, |_| false).outcome;
+        let outcome = it
+            .record
+            .apply(op, &Environment::at(now), |_| false)
+            .outcome;
         let mut readers = BTreeSet::new();
         if it.record != before {
             readers = std::mem::take(&mut it.readers);

@@ -29,6 +29,9 @@ const ROOM: usize = 64 * 1024;
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 const DOUBLINGS_MAX: u32 = 3;
 
+/// How far the time of a document is behind the wall clock before jobs count by that. Times are rounded, and clocks differ.
+const LAG_MIN: Duration = Duration::from_secs(1);
+
 /// The requests of a batch for one name.
 #[derive(Debug)]
 pub(super) struct Part {
@@ -115,9 +118,14 @@ impl Part {
             Err(_) if self.work.requests().first().is_some_and(is_repair) => Rows::default(),
             Err(found) => return Run::Failed(damaged(found)),
         };
+        let calendar = match now.until(wall) > LAG_MIN {
+            true => wall,
+            false => now,
+        };
+        let environment = Environment { now, calendar };
         let mut transaction = DocumentTransaction {
             rows: before.clone(),
-            now,
+            environment,
             alive: &self.alive,
             asked: Vec::new(),
             watcher,
@@ -141,7 +149,7 @@ impl Part {
             return Run::Again;
         }
         watchers.retain(|client, until| now < *until && self.alive.get(client) != Some(&false));
-        rows.remove_ended_notes(&Environment { now });
+        rows.remove_ended_notes(&environment);
         let is_same = entry.rows.is_ok() && before == rows && entry.watchers == watchers;
         // A client that counts from now has written now, so that nobody counts from an earlier write.
         let timed = self.work.timed_leases();
@@ -275,7 +283,7 @@ type Messages = BTreeMap<(bool, ClientId), Vec<String>>;
 /// A document in a run of the rule.
 struct DocumentTransaction<'a> {
     rows: Rows,
-    now: StoreTime,
+    environment: Environment,
     alive: &'a HashMap<ClientId, bool>,
     asked: Vec<ClientId>,
     watcher: ClientId,
@@ -300,7 +308,7 @@ impl Records for DocumentTransaction<'_> {
     type Error = Infallible;
 
     fn now(&self, _: &Key) -> StoreTime {
-        self.now
+        self.environment.now
     }
 
     fn record<'a, F>(
@@ -335,6 +343,10 @@ impl Records for DocumentTransaction<'_> {
 }
 
 impl Transaction for DocumentTransaction<'_> {
+    fn calendar(&self, _: &Key) -> StoreTime {
+        self.environment.calendar
+    }
+
     fn can_wait(&self) -> bool {
         self.can_wait
     }
@@ -346,7 +358,9 @@ impl Transaction for DocumentTransaction<'_> {
     fn changed(&mut self, key: &Key) -> Result<(), Infallible> {
         let others = self.watchers.iter();
         let others = others.filter(|(client, until)| {
-            **client != self.watcher && self.now < **until && self.alive.get(client) != Some(&false)
+            **client != self.watcher
+                && self.environment.now < **until
+                && self.alive.get(client) != Some(&false)
         });
         let others: Vec<_> = others.map(|(client, _)| *client).collect();
         for client in others {

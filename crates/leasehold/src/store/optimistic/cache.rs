@@ -61,7 +61,7 @@ impl Entry {
 
     /// Whether somebody holds or waits at a time.
     fn is_used(&self, now: StoreTime) -> bool {
-        let environment = Environment { now };
+        let environment = Environment::at(now);
         self.rows.as_ref().is_ok_and(|rows| {
             rows.holders(&environment).next().is_some()
                 || rows.waiters(&environment).next().is_some()
@@ -116,7 +116,7 @@ impl Entry {
 
     /// Whether nothing in it was needed at a time of a wall clock, nor was it written later. Leases end by its own time.
     pub(super) fn is_unused(&self, before: StoreTime) -> bool {
-        let environment = Environment { now: before };
+        let environment = Environment::at(before);
         let is_needed = |rows: &Rows| rows.is_needed(&environment);
         self.time < before
             && !self.is_used(self.time)

@@ -130,7 +130,7 @@ impl Loaded {
     fn has_completions(&self) -> bool {
         let mut records = self.records.values();
         records.any(|(rows, now)| {
-            let environment = Environment { now: *now };
+            let environment = Environment::at(*now);
             let mut notes = rows.notes(&environment);
             notes.any(|(slot, _)| *slot != Slot::Value)
         })
@@ -139,7 +139,7 @@ impl Loaded {
     /// The records of the clients that hold and wait.
     fn clients(&self) -> Vec<Key> {
         let keys = self.records.iter().flat_map(|(key, (rows, now))| {
-            let environment = Environment { now: *now };
+            let environment = Environment::at(*now);
             let waiters = rows.waiters(&environment).take(View::WAITERS_MAX);
             let holders = rows.holders(&environment).map(|holder| holder.lease);
             let leases = holders.chain(waiters.map(|waiter| waiter.lease));
@@ -195,7 +195,7 @@ impl Records for Loaded {
             let Some((rows, now)) = self.records.get(&space.key(name.clone())) else {
                 return Vec::new();
             };
-            let environment = Environment { now: *now };
+            let environment = Environment::at(*now);
             let notes = rows.notes(&environment);
             let notes = notes.filter(|(slot, _)| **slot != Slot::Value);
             notes

@@ -1,5 +1,6 @@
 //! The layer on documents in memory: what the clocks of its clients may do, and what a store may reply.
 
+mod calendar;
 mod contention;
 mod damage;
 mod garbage;

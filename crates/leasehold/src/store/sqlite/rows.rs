@@ -366,9 +366,7 @@ mod tests {
     fn apply(db: &Connection, op: &Op) -> (Outcome, u64) {
         let (key, before) = (fixture::key("a"), db.total_changes());
         let mut record = StoredRecord::new(db, &key, |_| true);
-        let environment = Environment {
-            now: StoreTime::from_micros(1_000_000),
-        };
+        let environment = Environment::at(StoreTime::from_micros(1_000_000));
         let applied = record::apply(&mut record, op, &environment).unwrap();
         record.store(applied.changes).unwrap();
         (applied.outcome, db.total_changes() - before)

@@ -322,7 +322,7 @@ impl<'a> Player<'a> {
     /// A conversion names the token that its lease has by the rule.
     fn with_token(&self, name: usize, mut op: Op) -> Op {
         if let Op::Convert { lease, first, .. } = &mut op {
-            let environment = Environment { now: self.time() };
+            let environment = Environment::at(self.time());
             let mut holders = self.names[name].record.holders(&environment);
             if let Some(holder) = holders.find(|holder| holder.lease == *lease) {
                 *first = holder.first;
@@ -342,7 +342,7 @@ impl<'a> Player<'a> {
             now = self.event_logs.granted_at(lease).await.unwrap_or(now);
         }
         self.pace(now)?;
-        let environment = Environment { now };
+        let environment = Environment::at(now);
         let played = &mut self.names[name];
         let reaches = |client| self.event_logs.clients().any(|other| other == client);
         let Applied {
@@ -390,7 +390,7 @@ impl<'a> Player<'a> {
     fn granted(&self, name: usize, op: &Op, now: StoreTime) -> Option<LeaseId> {
         let reaches = |client| self.event_logs.clients().any(|other| other == client);
         let mut record = self.names[name].record.clone();
-        let applied = record.apply(op, &Environment { now }, reaches);
+        let applied = record.apply(op, &Environment::at(now), reaches);
         let mut notices = applied.notices.into_iter();
         notices.find_map(|notice| match notice {
             Notice::Granted(grant) => Some(grant.lease),
@@ -413,7 +413,7 @@ impl<'a> Player<'a> {
 
     async fn observe_note(&self, name: usize, slot: &Slot) -> Result<(), String> {
         let Played { key, record, .. } = &self.names[name];
-        let (now, environment) = (self.time(), Environment { now: self.time() });
+        let (now, environment) = (self.time(), Environment::at(self.time()));
         let observed = self.target.store.observe(key, slot).await;
         let observed = match (observed, record.kind(&environment)) {
             (observed, Some(kind @ Kind::Latch)) => return refused(kind, observed.map(drop)),
@@ -448,7 +448,7 @@ impl<'a> Player<'a> {
 
     async fn observe_latch(&self, name: usize) -> Result<(), String> {
         let Played { key, record, .. } = &self.names[name];
-        let environment = Environment { now: self.time() };
+        let environment = Environment::at(self.time());
         let observed = self.target.store.watch_latch(key).await;
         if let Some(kind @ Kind::Leases(_)) = record.kind(&environment) {
             // A store may not see waiters without a holder.
@@ -468,7 +468,7 @@ impl<'a> Player<'a> {
 
     /// Lets the store remove notes that have ended, before its clock is set back.
     async fn remove_ended(&mut self) -> Result<(), (usize, String)> {
-        let environment = Environment { now: self.time() };
+        let environment = Environment::at(self.time());
         for (name, played) in self.names.iter_mut().enumerate() {
             for slot in played.record.remove_ended_notes(&environment) {
                 let found = self
@@ -492,7 +492,7 @@ impl<'a> Player<'a> {
             record,
             checker,
         } = &self.names[name];
-        let (now, environment) = (self.time(), Environment { now: self.time() });
+        let (now, environment) = (self.time(), Environment::at(self.time()));
         let found = self.target.store.inspect(key).await;
         if let Some(kind @ Kind::Latch) = record.kind(&environment) {
             return refused(kind, found.map(drop));
