@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::Records;
+use tokio::time::Instant as Deadline;
+
 use super::cache::Entry;
 use super::documents::{Documents, Write};
+use super::{DOCUMENTS_MAX, Records};
 use crate::Result;
 use crate::store::api::{Keyspace, Request};
 use crate::store::lock::lock;
@@ -65,26 +67,24 @@ impl<D: Documents> Records<D> {
         };
         let last = last.map_or_else(String::new, |name| name.as_str().to_owned());
         lock(&self.gc).set_cursor(space, last);
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let read = self.documents.read(keys.clone()).await?;
         let before = self.wall_time().before_span(UNUSED);
-        let received = self.clock.now();
-        let found = keys.into_iter().zip(read);
-        let found = found.filter(|(_, document)| document.text.is_some());
-        let removals = found.filter_map(|(key, document)| {
-            let entry = Entry::new(document, received);
-            entry.is_unused(before).then_some(Write {
-                key,
-                seen: entry.version,
-                text: None,
-                messages: Vec::new(),
-            })
-        });
-        let removals: Vec<_> = removals.collect();
-        if !removals.is_empty() {
-            self.documents.replace(removals).await;
+        for part in keys.chunks(DOCUMENTS_MAX) {
+            let until = Deadline::now() + self.response_timeout;
+            let read = self.documents.read(part.to_vec());
+            let read = self.in_time(until, read).await??;
+            let received = self.clock.now();
+            let found = part.iter().zip(read);
+            let found = found.filter(|(_, document)| document.text.is_some());
+            let removals = found.filter_map(|(key, document)| {
+                let entry = Entry::new(document, received);
+                entry.is_unused(before).then(|| Write {
+                    key: key.clone(),
+                    seen: entry.version,
+                    text: None,
+                    messages: Vec::new(),
+                })
+            });
+            self.replace(removals.collect(), until).await;
         }
         Ok(())
     }
