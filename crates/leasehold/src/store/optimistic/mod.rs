@@ -46,7 +46,7 @@ use self::cache::{Cache, Entry};
 use self::documents::{Document, Documents, Garbage, Replaced, Write};
 use self::gc::GarbageCollector;
 use self::loaded::Loaded;
-use self::turns::Turns;
+use self::turns::{Turns, Waiting};
 use super::api::{Capabilities, Key, Keyspace, Page, Query, Reply, WakeupMode};
 use super::backend::{Backend, ListenChange};
 use super::hub::Hub;
@@ -134,8 +134,11 @@ impl<D: Documents> Backend for Optimistic<D> {
 
     async fn transact(&self, work: Work) -> Result<Vec<Reply>> {
         let records = Arc::clone(&self.0);
+        let garbage = lock(&records.gc).note(work.requests());
+        // Before the task begins: otherwise a late acquisition could come behind the release of its lease.
+        let waiting = records.turns.queue(Part::of(work));
         // A caller that gives up takes no notice away from others.
-        let transacted = tokio::spawn(async move { records.transact(work).await });
+        let transacted = tokio::spawn(async move { records.transact(waiting, garbage).await });
         transacted.await.map_err(|_| no_reply())
     }
 
@@ -161,9 +164,8 @@ impl<D: Documents> Backend for Optimistic<D> {
 
 impl<D: Documents> Records<D> {
     /// Applies a batch, and in a task of its own what is left of it.
-    async fn transact(self: &Arc<Self>, work: Work) -> Vec<Reply> {
-        let garbage = lock(&self.gc).note(work.requests());
-        let (replies, rest) = self.apply(Part::of(work)).await;
+    async fn transact(self: &Arc<Self>, waiting: Waiting, garbage: Option<Keyspace>) -> Vec<Reply> {
+        let (replies, rest) = self.apply(waiting).await;
         if !rest.is_empty() || garbage.is_some() {
             let records = Arc::clone(self);
             tokio::spawn(records.finish(rest, garbage));
@@ -174,7 +176,8 @@ impl<D: Documents> Records<D> {
     /// Does what nobody waits for.
     async fn finish(self: Arc<Self>, mut rest: Vec<Work>, garbage: Option<Keyspace>) {
         while let Some(work) = rest.pop() {
-            rest.append(&mut self.apply(Part::of(work)).await.1);
+            let waiting = self.turns.queue(Part::of(work));
+            rest.append(&mut self.apply(waiting).await.1);
         }
         if let Some(space) = garbage.filter(|_| self.documents.garbage() != Garbage::Nothing)
             && let Err(error) = self.collect_garbage(&space).await
@@ -184,13 +187,11 @@ impl<D: Documents> Records<D> {
     }
 
     /// Applies parts of one name each. Returns the replies, and what is left to do.
-    async fn apply(&self, parts: Vec<Part>) -> (Vec<Reply>, Vec<Work>) {
-        let calls = u32::try_from(parts.len().div_ceil(DOCUMENTS_MAX)).unwrap_or(u32::MAX);
+    async fn apply(&self, mut waiting: Waiting) -> (Vec<Reply>, Vec<Work>) {
+        let calls = u32::try_from(waiting.len().div_ceil(DOCUMENTS_MAX)).unwrap_or(u32::MAX);
         let until = Deadline::now() + self.response_timeout.saturating_mul(calls);
-        let count = parts.iter().map(|part| part.positions.len()).sum();
-        let mut replies = vec![Reply::Unknown(no_reply()); count];
+        let mut replies = vec![Reply::Unknown(no_reply()); waiting.requests()];
         let mut rest = Vec::new();
-        let mut waiting = self.turns.queue(parts);
         let (mut open, mut pause) = (Vec::<Part>::new(), Duration::ZERO);
         while !(open.is_empty() && waiting.is_empty()) {
             // A name whose turn has come does not wait for the others.
@@ -415,7 +416,7 @@ impl<D: Documents> Records<D> {
         }
         let mut part = Part::new(key.clone(), vec![0], Work::nothing());
         part.watches_for = Some(WATCHED);
-        let (mut replies, _) = self.apply(vec![part]).await;
+        let (mut replies, _) = self.apply(self.turns.queue(vec![part])).await;
         match replies.pop() {
             Some(Reply::Rejected(error) | Reply::Unknown(error)) => Err(error),
             _ => {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 use tokio::task::unconstrained;
@@ -21,7 +21,8 @@ const NAMES_MIN: usize = 1_024;
 pub(super) struct Turns(Mutex<HashMap<Key, Arc<Turn<()>>>>);
 
 impl Turns {
-    /// Lets a batch wait for the turns of its names.
+    /// Lets a batch wait for the turns of its names. Its places are taken when this is called, so that batches are applied in
+    /// the order in which they came.
     pub(super) fn queue(&self, parts: Vec<Part>) -> Waiting {
         let mut names = lock(&self.0);
         if names.len() >= NAMES_MIN {
@@ -32,43 +33,87 @@ impl Turns {
             let turn: BoxFuture<'static, _> = Box::pin(unconstrained(turn.lock_owned()));
             (part, turn)
         });
-        Waiting(queued.collect())
+        let mut waiting = Waiting {
+            queued: queued.collect(),
+            ready: Vec::new(),
+        };
+        waiting.poll(&mut Context::from_waker(Waker::noop()));
+        waiting
     }
 }
 
-/// The parts of a batch whose turns have not come.
-pub(super) struct Waiting(Vec<(Part, BoxFuture<'static, OwnedMutexGuard<()>>)>);
+/// The parts of a batch whose turns have not come, and those whose turn came first.
+pub(super) struct Waiting {
+    queued: Vec<(Part, BoxFuture<'static, OwnedMutexGuard<()>>)>,
+    ready: Vec<Part>,
+}
 
 impl Waiting {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.queued.is_empty() && self.ready.is_empty()
     }
 
-    /// The parts whose turns have come, at least one. The first call takes the places of all, so that batches are applied in
-    /// their order. A call that is dropped loses no turn.
+    /// The number of requests.
+    pub(super) fn requests(&self) -> usize {
+        let queued = self.queued.iter().map(|(part, _)| part);
+        let parts = queued.chain(&self.ready);
+        parts.map(|part| part.positions.len()).sum()
+    }
+
+    /// The number of parts.
+    pub(super) fn len(&self) -> usize {
+        self.queued.len() + self.ready.len()
+    }
+
+    /// The parts whose turns have come, at least one. A call that is dropped loses no turn.
     pub(super) async fn next(&mut self) -> Vec<Part> {
-        poll_fn(|context| self.poll(context)).await
+        poll_fn(|context| {
+            self.poll(context);
+            match self.ready.is_empty() {
+                true => Poll::Pending,
+                false => Poll::Ready(std::mem::take(&mut self.ready)),
+            }
+        })
+        .await
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<Part>> {
-        let mut ready = Vec::new();
-        for (mut part, mut queued) in std::mem::take(&mut self.0) {
+    fn poll(&mut self, context: &mut Context<'_>) {
+        for (mut part, mut queued) in std::mem::take(&mut self.queued) {
             match queued.as_mut().poll(context) {
                 Poll::Ready(turn) => {
                     part.turn = Some(turn);
-                    ready.push(part);
+                    self.ready.push(part);
                 }
-                Poll::Pending => self.0.push((part, queued)),
+                Poll::Pending => self.queued.push((part, queued)),
             }
-        }
-        match ready.is_empty() {
-            true => Poll::Pending,
-            false => Poll::Ready(ready),
         }
     }
 
     /// Leaves the queues.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = Part> + '_ {
-        self.0.drain(..).map(|(part, _)| part)
+        let queued = self.queued.drain(..).map(|(part, _)| part);
+        queued.chain(self.ready.drain(..))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::store::api::fixture::key;
+    use crate::store::work::Work;
+
+    #[tokio::test]
+    async fn batches_have_their_turns_in_the_order_in_which_they_came() {
+        let turns = Turns::default();
+        let batch = || turns.queue(vec![Part::new(key("a"), vec![0], Work::nothing())]);
+        let [mut first, mut second] = [batch(), batch()];
+        let early = timeout(Duration::ZERO, second.next()).await;
+        assert!(early.is_err());
+        drop(first.next().await);
+        assert_eq!(second.next().await.len(), 1);
     }
 }
