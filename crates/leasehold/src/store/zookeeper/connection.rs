@@ -46,6 +46,19 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 pub(super) struct SessionId {
     pub(super) id: i64,
     password: Vec<u8>,
+    /// The last transaction that this process has seen. A server that does not have it yet refuses the connection.
+    pub(super) seen: i64,
+}
+
+impl SessionId {
+    /// Of no session yet, which begins behind the same transaction.
+    pub(super) fn anew(&self) -> Self {
+        let seen = self.seen;
+        Self {
+            seen,
+            ..Self::default()
+        }
+    }
 }
 
 /// A connection that has a session.
@@ -118,7 +131,7 @@ impl Connection {
 
     async fn begin(&mut self) -> Result<()> {
         let millis = i32::try_from(SESSION.as_millis()).unwrap_or(i32::MAX);
-        let request = Writer::default().int(0).long(0).int(millis);
+        let request = Writer::default().int(0).long(self.session.seen).int(millis);
         let request = request.long(self.session.id);
         let request = request.bytes(match self.session.id {
             0 => &[0; 16],
@@ -141,6 +154,7 @@ impl Connection {
         self.session = SessionId {
             id: if timeout > 0 { id } else { 0 },
             password: password.to_vec(),
+            seen: self.session.seen,
         };
         self.input.frame_max = FRAME_MAX;
         Ok(())

@@ -27,13 +27,23 @@ pub(super) fn settings(listener: &TcpListener, hub: &Arc<Hub>) -> Settings {
     }
 }
 
+/// The transaction of each reply.
+pub(super) const TRANSACTION: i64 = 7;
+
 /// Accepts a connection, and gives it a session that lasts so many milliseconds.
 pub(super) async fn accept(listener: &TcpListener, millis: i32) -> TcpStream {
+    accept_behind(listener, millis).await.0
+}
+
+/// The same, with the transaction that its client has seen.
+pub(super) async fn accept_behind(listener: &TcpListener, millis: i32) -> (TcpStream, i64) {
     let (mut stream, _) = listener.accept().await.unwrap();
-    read(&mut stream).await;
+    let request = read(&mut stream).await;
+    let mut reader = Reader(&request);
+    let (_, seen) = (reader.int(), reader.long());
     let reply = Writer::default().int(0).int(millis).long(1);
     write(&mut stream, &reply.bytes(&[0; 16]).flag(false)).await;
-    stream
+    (stream, seen.unwrap())
 }
 
 /// Replies to the next requests with these codes and bodies. Returns the bodies of the requests.
@@ -47,7 +57,7 @@ pub(super) async fn reply(
         let mut reader = Reader(&request);
         let (number, _) = (reader.int().unwrap(), reader.int().unwrap());
         requests.push(reader.0.to_vec());
-        let mut reply = Writer::default().int(number).long(0).int(code);
+        let mut reply = Writer::default().int(number).long(TRANSACTION).int(code);
         reply.0.extend(body.0);
         write(stream, &reply).await;
     }

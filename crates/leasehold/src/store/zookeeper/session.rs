@@ -269,7 +269,8 @@ impl Shared {
                 },
                 sent = connection.output.send(), if !is_sent => sent,
                 frame = connection.input.frame() => {
-                    frame.and_then(|frame| receive(&frame, &mut waiting, &self.changed))
+                    let seen = &mut connection.session.seen;
+                    frame.and_then(|frame| receive(&frame, seen, &mut waiting, &self.changed))
                 }
                 () = sleep_until(pinged + tick) => {
                     pinged = Instant::now();
@@ -299,7 +300,7 @@ impl Settings {
         let first = fastrand::usize(..self.address.members.len().max(1));
         let members = self.address.members.iter().cycle().skip(first);
         for member in members.take(self.address.members.len()) {
-            for session in [session, &SessionId::default()] {
+            for session in [session, &session.anew()] {
                 let open = Connection::open(member, self.tls.as_ref(), session, user);
                 match timeout(self.connect_timeout, open).await {
                     Ok(Ok(connection)) if connection.session.id != 0 => return Ok(connection),
@@ -323,14 +324,16 @@ impl Settings {
 /// Passes a frame on.
 fn receive(
     frame: &[u8],
+    seen: &mut i64,
     waiting: &mut VecDeque<(i32, ReplySender)>,
     changed: &mpsc::UnboundedSender<Option<String>>,
 ) -> Result<()> {
     let mut reader = Reader(frame);
     let header = (reader.int(), reader.long(), reader.int());
-    let (Some(number), Some(_), Some(code)) = header else {
+    let (Some(number), Some(transaction), Some(code)) = header else {
         return Err(error::not_zookeeper());
     };
+    *seen = transaction.max(*seen);
     match number {
         EVENT_NUMBER => {
             let event = (reader.int(), reader.int(), reader.text());
@@ -357,7 +360,9 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::store::zookeeper::scripted_server::{accept, reply, settings};
+    use crate::store::zookeeper::scripted_server::{
+        TRANSACTION, accept, accept_behind, reply, settings,
+    };
 
     /// Also one that does not read what was sent, so that nothing more can be sent.
     #[tokio::test]
@@ -399,6 +404,25 @@ mod tests {
         let (listed, _) = tokio::join!(call, reply(&mut stream, [(0, list)]));
         assert_eq!(listed.unwrap().len(), BYTES + 8);
         assert_eq!(session.number(), Some(1));
+    }
+
+    /// It would show an older state.
+    #[tokio::test]
+    async fn a_server_is_told_which_transaction_it_must_have() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let settings = settings(&listener, &Arc::default());
+        let (changed, _received) = mpsc::unbounded_channel();
+        let opened = Session::open(settings, changed);
+        let (session, (mut stream, behind)) =
+            tokio::join!(opened, accept_behind(&listener, 10_000));
+        assert_eq!(behind, 0);
+        let session = session.unwrap();
+        let call = session.call(Request::exists("/a"));
+        let (exists, _) = tokio::join!(call, reply(&mut stream, [(0, Writer::default())]));
+        exists.unwrap();
+        drop(stream);
+        let (_stream, behind) = accept_behind(&listener, 10_000).await;
+        assert_eq!(behind, TRANSACTION);
     }
 
     #[test]
