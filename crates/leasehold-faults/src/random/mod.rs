@@ -187,10 +187,6 @@ fn rounds<S: Store>(run: &Run, draw: Draw) -> Outcome {
         outcome.report.merge(report);
         outcome.runs += run.count;
     }
-    let (worlds, seconds) = (run.count, length.as_secs());
-    outcome.note(format!(
-        "{rounds} × {seconds} s, worlds side by side: {worlds}"
-    ));
     outcome
 }
 
