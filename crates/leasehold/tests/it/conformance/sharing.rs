@@ -434,8 +434,9 @@ pub(super) async fn a_set_is_held_as_a_whole_or_not_at_all(fixture: Fixture) {
     for (position, lock) in others.iter().enumerate() {
         let held = lock.lock().await.unwrap();
         assert!(set.try_lock().await.unwrap().is_none());
-        let limit = Duration::from_millis(400);
-        assert!(set.lock_timeout(limit).await.unwrap().is_none());
+        // A slow store may not reply in that time, which is an error.
+        let acquired = set.lock_timeout(Duration::from_millis(400)).await;
+        assert!(!matches!(acquired, Ok(Some(_))), "{acquired:?}");
         for (_, free) in others.iter().enumerate().filter(|(at, _)| *at != position) {
             let free = timeout(SOON, free.lock()).await.unwrap().unwrap();
             free.release().await.unwrap();
