@@ -234,11 +234,11 @@ impl Part {
     }
 }
 
-/// How long these parts wait for their next attempt, after one that took so long. Clients whose writes were refused twice do
-/// not go on together, because only one of them would succeed.
+/// How long these parts wait for their next attempt, after one that took so long. Clients whose writes were refused three
+/// times do not go on together, because only one of them would succeed.
 pub(super) fn pause(parts: &mut [Part], attempt: Duration) -> Duration {
     let conflicts = parts.iter().map(|part| part.conflicts).max();
-    let Some(doublings) = conflicts.unwrap_or_default().checked_sub(2) else {
+    let Some(doublings) = conflicts.unwrap_or_default().checked_sub(3) else {
         return Duration::ZERO;
     };
     // Others write meanwhile.

@@ -199,9 +199,12 @@ impl<D: Documents> Records<D> {
                 true => until,
                 false => until.min(Deadline::now() + pause),
             };
-            if let Ok(ready) = timeout_at(end, waiting.next()).await {
-                open.extend(ready);
-            }
+            // A timer takes a millisecond even for no time.
+            let ready = match open.is_empty() || !pause.is_zero() {
+                true => timeout_at(end, waiting.next()).await.unwrap_or_default(),
+                false => waiting.ready(),
+            };
+            open.extend(ready);
             let begun = Deadline::now();
             self.attempt(&mut open, until, &mut replies, &mut rest)
                 .await;

@@ -77,6 +77,12 @@ impl Waiting {
         .await
     }
 
+    /// The parts whose turns have come so far.
+    pub(super) fn ready(&mut self) -> Vec<Part> {
+        self.poll(&mut Context::from_waker(Waker::noop()));
+        std::mem::take(&mut self.ready)
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) {
         for (mut part, mut queued) in std::mem::take(&mut self.queued) {
             match queued.as_mut().poll(context) {
