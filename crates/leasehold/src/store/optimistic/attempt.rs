@@ -9,9 +9,9 @@ use leasehold_core::{ClientId, Instant, Name, Notice, Outcome, Rows, Slot, Store
 use tokio::sync::OwnedMutexGuard;
 
 use super::cache::Entry;
-use super::document_text::TEXT_MAX;
+use super::document_text::{Header, TEXT_MAX};
 use super::documents::{Version, Write};
-use super::ends::Ends;
+use super::ends::{self, Ends};
 use crate::store::api::{Event, Key, Keyspace, Reply};
 use crate::store::message;
 use crate::store::records::{ListPart, Record, Records, Transaction};
@@ -28,9 +28,6 @@ const ROOM: usize = 64 * 1024;
 /// The longest pause between two attempts, and how often it doubles.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 const DOUBLINGS_MAX: u32 = 3;
-
-/// How far the time of a document is behind the wall clock before jobs count by that. Times are rounded, and clocks differ.
-const LAG_MIN: Duration = Duration::from_secs(1);
 
 /// The requests of a batch for one name.
 #[derive(Debug)]
@@ -100,7 +97,7 @@ impl Part {
     /// replaced, so that a write without a reply is not applied any later.
     pub(super) fn run(
         &mut self,
-        (entry, ends): (Entry, &Ends),
+        (entry, known_ends): (Entry, &Ends),
         started: Instant,
         wall: StoreTime,
         (watcher, can_wait): (ClientId, bool),
@@ -109,27 +106,30 @@ impl Part {
         if self.has_written(&entry) {
             return Run::Replaced(entry.version);
         }
-        let now = entry.now(started, wall);
-        let before = match entry.rows.clone() {
+        let environment = entry.environment(started, wall);
+        let now = environment.now;
+        let Entry {
+            version,
+            rows,
+            header,
+            ..
+        } = entry;
+        let is_damaged = rows.is_err();
+        let before = match rows {
             Ok(mut rows) => {
-                ends.shorten((&mut rows, &entry.stamps), now, started);
+                known_ends.shorten((&mut rows, &header.stamps), now, started);
                 rows
             }
             Err(_) if self.work.requests().first().is_some_and(is_repair) => Rows::default(),
             Err(found) => return Run::Failed(damaged(found)),
         };
-        let calendar = match now.until(wall) > LAG_MIN {
-            true => wall,
-            false => now,
-        };
-        let environment = Environment { now, calendar };
         let mut transaction = DocumentTransaction {
             rows: before.clone(),
             environment,
             alive: &self.alive,
             asked: Vec::new(),
             watcher,
-            watchers: entry.watchers.clone(),
+            watchers: header.watchers.clone(),
             can_wait,
             messages: BTreeMap::new(),
         };
@@ -150,7 +150,7 @@ impl Part {
         }
         watchers.retain(|client, until| now < *until && self.alive.get(client) != Some(&false));
         rows.remove_ended_notes(&environment);
-        let is_same = entry.rows.is_ok() && before == rows && entry.watchers == watchers;
+        let is_same = !is_damaged && before == rows && header.watchers == watchers;
         // A client that counts from now has written now, so that nobody counts from an earlier write.
         let timed = self.work.timed_leases();
         let must_write = must_write || !timed.is_empty();
@@ -161,17 +161,18 @@ impl Part {
                 false => Run::Again,
             };
         }
-        let lines = entry.lines();
-        let written = Entry {
-            stamps: entry.next_stamps(&before, &rows, &timed),
+        let next = Entry {
+            version,
+            header: Header {
+                time: now,
+                commits: header.commits.wrapping_add(1),
+                watchers,
+                stamps: ends::next_stamps(&header, (&before, &rows), &timed),
+            },
             rows: Ok(rows),
-            watchers,
-            time: now,
-            commits: entry.commits.wrapping_add(1),
             received: started,
-            ..entry
         };
-        self.write(written, lines, messages)
+        self.write(next, (&before, &header), messages)
     }
 
     /// Whether it has written this document. A proxy may send a write again, which is refused because of itself. Texts do not
@@ -181,12 +182,18 @@ impl Part {
         written.is_some_and(|written| written.to_text() == entry.to_text())
     }
 
-    /// Returns the write that replaces a document of so many lines by this one.
-    fn write(&mut self, written: Entry, lines: usize, messages: Messages) -> Run {
+    /// Returns the write that replaces a document with these rows and this header.
+    fn write(&mut self, written: Entry, before: (&Rows, &Header), messages: Messages) -> Run {
         let text = written.to_text();
-        // A holder renews and releases its lease however many wait.
-        if text.len() > TEXT_MAX && (written.lines() > lines || text.len() > TEXT_MAX + ROOM) {
-            return Run::Failed(too_long());
+        if text.len() > TEXT_MAX {
+            let lines =
+                |(rows, header): (&Rows, &Header)| rows.parts().count() + header.watchers.len();
+            let rows = written.rows.as_ref();
+            let is_longer = rows.is_ok_and(|rows| lines((rows, &written.header)) > lines(before));
+            // A holder renews and releases its lease however many wait.
+            if is_longer || text.len() > TEXT_MAX + ROOM {
+                return Run::Failed(too_long());
+            }
         }
         let seen = written.version.clone();
         self.written = Some(written);

@@ -1,11 +1,12 @@
 //! Documents as this process has seen them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::HashMap;
+use std::time::Duration;
 
 use leasehold_core::record::{End, Environment};
-use leasehold_core::{ClientId, Instant, LeaseId, Rows, StoreTime};
+use leasehold_core::{Instant, LeaseId, Rows, StoreTime};
 
-use super::document_text::{self, DocumentText};
+use super::document_text::{self, Header};
 use super::documents::{Document, Version};
 use super::ends::Ends;
 use crate::store::api::Key;
@@ -14,19 +15,16 @@ use crate::store::rows::DamagedText;
 /// The number of documents that are kept.
 const NAMES_MAX: usize = 4_096;
 
+/// How far the time of a document is behind the wall clock before jobs count by that. Times are rounded, and clocks differ.
+const LAG_MIN: Duration = Duration::from_secs(1);
+
 /// A version of a document, and when it was received.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) version: Version,
     pub(super) rows: Result<Rows, DamagedText>,
-    /// The clients that are notified of changes for observers, and until when.
-    pub(super) watchers: BTreeMap<ClientId, StoreTime>,
-    /// The write from which the client of each holder counts.
-    pub(super) stamps: BTreeMap<LeaseId, u64>,
-    /// The store's time at `received`.
-    pub(super) time: StoreTime,
-    /// How often the document was written, so that no two texts are the same.
-    pub(super) commits: u64,
+    /// Its time is that at `received`.
+    pub(super) header: Header,
     pub(super) received: Instant,
 }
 
@@ -34,29 +32,37 @@ impl Entry {
     /// A document that was received at this instant.
     pub(super) fn new(document: Document, received: Instant) -> Self {
         let text = document.text.as_deref().map(document_text::read);
-        let (rows, text) = match text {
-            None => (Ok(Rows::default()), DocumentText::default()),
-            Some(Ok((rows, text))) => (Ok(rows), text),
-            Some(Err(damaged)) => (Err(damaged), DocumentText::default()),
+        let (rows, mut header) = match text {
+            None => (Ok(Rows::default()), Header::default()),
+            Some(Ok((rows, header))) => (Ok(rows), header),
+            Some(Err(damaged)) => (Err(damaged), Header::default()),
         };
+        header.time = header.time.after_span(document.age);
         Self {
             version: document.version,
             rows,
-            watchers: text.watchers,
-            stamps: text.stamps,
-            time: text.time.after_span(document.age),
-            commits: text.commits,
+            header,
             received,
         }
     }
 
     /// The store's time at a local instant. While nobody holds or waits, the wall clock moves it on.
     pub(super) fn now(&self, local: Instant, wall: StoreTime) -> StoreTime {
-        let now = self.time.after_span(local.since(self.received));
+        let now = self.header.time.after_span(local.since(self.received));
         match self.is_used(now) {
             true => now,
             false => now.max(wall),
         }
+    }
+
+    /// The environment of the rule at a local instant. Jobs count by the wall clock while somebody holds or waits.
+    pub(super) fn environment(&self, local: Instant, wall: StoreTime) -> Environment {
+        let now = self.now(local, wall);
+        let calendar = match now.until(wall) > LAG_MIN {
+            true => wall,
+            false => now,
+        };
+        Environment { now, calendar }
     }
 
     /// Whether somebody holds or waits at a time.
@@ -72,54 +78,27 @@ impl Entry {
     fn ends(&self) -> impl Iterator<Item = (LeaseId, u64, Instant)> {
         let holders = self.rows.iter().flat_map(Rows::all_holders);
         holders.filter_map(|holder| {
-            let stamp = *self.stamps.get(&holder.lease)?;
+            let stamp = *self.header.stamps.get(&holder.lease)?;
             let End::At(end) = holder.end;
-            let end = self.received.after(self.time.until(end));
+            let end = self.received.after(self.header.time.until(end));
             Some((holder.lease, stamp, end))
         })
     }
 
-    /// The stamps of the next version, in which the clients of some leases count anew.
-    pub(super) fn next_stamps(
-        &self,
-        before: &Rows,
-        rows: &Rows,
-        timed: &BTreeSet<LeaseId>,
-    ) -> BTreeMap<LeaseId, u64> {
-        let unchanged: HashSet<_> = before.all_holders().collect();
-        let next = self.commits.wrapping_add(1);
-        let stamps = rows.all_holders().map(|holder| {
-            let is_same = unchanged.contains(holder) && !timed.contains(&holder.lease);
-            let stamp = self.stamps.get(&holder.lease).filter(|_| is_same);
-            (holder.lease, stamp.copied().unwrap_or(next))
-        });
-        stamps.collect()
-    }
-
     /// Its text.
     pub(super) fn to_text(&self) -> String {
-        let rows = self.rows.clone().unwrap_or_default();
-        let head = DocumentText {
-            time: self.time,
-            commits: self.commits,
-            watchers: self.watchers.clone(),
-            stamps: self.stamps.clone(),
-        };
-        document_text::write(&rows, &head)
-    }
-
-    /// How many rows and watchers it has.
-    pub(super) fn lines(&self) -> usize {
-        let rows = self.rows.as_ref();
-        rows.map_or(0, |rows| rows.parts().count()) + self.watchers.len()
+        match &self.rows {
+            Ok(rows) => document_text::write(rows, &self.header),
+            Err(_) => document_text::write(&Rows::default(), &self.header),
+        }
     }
 
     /// Whether nothing in it was needed at a time of a wall clock, nor was it written later. Leases end by its own time.
     pub(super) fn is_unused(&self, before: StoreTime) -> bool {
         let environment = Environment::at(before);
         let is_needed = |rows: &Rows| rows.is_needed(&environment);
-        self.time < before
-            && !self.is_used(self.time)
+        self.header.time < before
+            && !self.is_used(self.header.time)
             && self.rows.as_ref().is_ok_and(|rows| !is_needed(rows))
     }
 }
@@ -171,8 +150,11 @@ impl Cache {
         match self.entries.get(key) {
             Some(known)
                 if known.version == entry.version
-                    && known.time.after_span(entry.received.since(known.received))
-                        >= entry.time =>
+                    && known
+                        .header
+                        .time
+                        .after_span(entry.received.since(known.received))
+                        >= entry.header.time =>
             {
                 known.clone()
             }

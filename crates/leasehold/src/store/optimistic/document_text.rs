@@ -21,15 +21,19 @@ const FORMAT: &str = "leasehold-1";
 
 /// What a document has beside its record.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DocumentText {
+pub(super) struct Header {
+    /// The store's time of the write.
     pub(super) time: StoreTime,
+    /// How often the document was written, so that no two texts are the same.
     pub(super) commits: u64,
+    /// The clients that are notified of changes for observers, and until when.
     pub(super) watchers: BTreeMap<ClientId, StoreTime>,
+    /// The write from which the client of each holder counts.
     pub(super) stamps: BTreeMap<LeaseId, u64>,
 }
 
-pub(super) fn write(rows: &Rows, document: &DocumentText) -> String {
-    let (time, commits) = (document.time.as_micros(), document.commits);
+pub(super) fn write(rows: &Rows, header: &Header) -> String {
+    let (time, commits) = (header.time.as_micros(), header.commits);
     let head = rows.head().to_text();
     let mut text = format!("{FORMAT} {time} {commits}\n{head}\n");
     let mut line = |class: u8, id: &str, value: &str| {
@@ -43,23 +47,23 @@ pub(super) fn write(rows: &Rows, document: &DocumentText) -> String {
     for (part, row) in rows.parts() {
         line(rows::class(&part), &part.id(), &row.to_text());
     }
-    for (client, until) in &document.watchers {
+    for (client, until) in &header.watchers {
         line(WATCHER, &client.to_string(), &until.as_micros().to_string());
     }
-    for (lease, stamp) in &document.stamps {
+    for (lease, stamp) in &header.stamps {
         line(STAMP, &lease.to_string(), &stamp.to_string());
     }
     text
 }
 
-pub(super) fn read(text: &str) -> Result<(Rows, DocumentText), DamagedText> {
+pub(super) fn read(text: &str) -> Result<(Rows, Header), DamagedText> {
     let damaged = |word| DamagedText(Damage::Lock, word);
     let mut lines = text.lines();
     let mut words = lines.next().unwrap_or_default().split(' ');
     if words.next() != Some(FORMAT) {
         return Err(damaged("format"));
     }
-    let mut document = DocumentText {
+    let mut header = Header {
         time: time(words.next()).ok_or(damaged("time"))?,
         commits: number(words.next()).ok_or(damaged("number"))?,
         watchers: BTreeMap::new(),
@@ -77,12 +81,12 @@ pub(super) fn read(text: &str) -> Result<(Rows, DocumentText), DamagedText> {
         let (id, value) = word().zip(word()).ok_or(damaged("row"))?;
         if class == u64::from(WATCHER) {
             let watcher = id.parse().ok().zip(time(Some(&value)));
-            document.watchers.extend(watcher);
+            header.watchers.extend(watcher);
             continue;
         }
         if class == u64::from(STAMP) {
             let stamp = id.parse::<LeaseId>().ok().zip(number(Some(&value)));
-            document.stamps.extend(stamp);
+            header.stamps.extend(stamp);
             continue;
         }
         let part = part(class, &id).ok_or(damaged("id"))?;
@@ -92,7 +96,7 @@ pub(super) fn read(text: &str) -> Result<(Rows, DocumentText), DamagedText> {
     }
     let mut rows = Rows::default();
     rows.store(changes);
-    Ok((rows, document))
+    Ok((rows, header))
 }
 
 fn part(class: u64, id: &str) -> Option<Part> {

@@ -1,9 +1,11 @@
 //! When the leases of the holders that this process has seen end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use leasehold_core::{Instant, LeaseId, Rows, StoreTime};
+
+use super::document_text::Header;
 
 /// How long the end of a lease is kept after it, while the document still has the holder.
 const KEPT: Duration = Duration::from_secs(60);
@@ -58,4 +60,20 @@ impl Ends {
         let mut ends = self.0.values();
         ends.any(|(_, end)| now < end.after(KEPT))
     }
+}
+
+/// The stamps of the version that follows one with this header and these rows, if the clients of some leases count anew in it.
+pub(super) fn next_stamps(
+    header: &Header,
+    (before, rows): (&Rows, &Rows),
+    timed: &BTreeSet<LeaseId>,
+) -> BTreeMap<LeaseId, u64> {
+    let unchanged: HashSet<_> = before.all_holders().collect();
+    let next = header.commits.wrapping_add(1);
+    let stamps = rows.all_holders().map(|holder| {
+        let is_same = unchanged.contains(holder) && !timed.contains(&holder.lease);
+        let stamp = header.stamps.get(&holder.lease).filter(|_| is_same);
+        (holder.lease, stamp.copied().unwrap_or(next))
+    });
+    stamps.collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! The rule is applied in this process to a copy of the document, which then replaces the document if that has still the
 //! version of the copy. A refused write is no refusal of the request: the document is read again, and the rule applied again.
-//! From the second refusal on that is after a random pause, which grows with the time of an attempt, within the response
+//! From the third refusal on that is after a random pause, which grows with the time of an attempt, within the response
 //! timeout.
 //!
 //! # Time
@@ -322,7 +322,7 @@ impl<D: Documents> Records<D> {
             Replaced::Unreachable(client) => {
                 part.alive.insert(client, false);
                 // Each attempt finds one, and other observers may have gone with it.
-                let watchers = part.written.iter().flat_map(|it| it.watchers.keys());
+                let watchers = part.written.iter().flat_map(|it| it.header.watchers.keys());
                 let others = watchers.filter(|it| **it != self.watcher);
                 let unknown = others.filter(|it| !part.alive.contains_key(*it));
                 part.asked = unknown.copied().collect();
@@ -446,10 +446,10 @@ impl<D: Documents> Records<D> {
             drop(cache);
             let now = entry.now(received, wall);
             let Entry {
-                mut rows, stamps, ..
+                mut rows, header, ..
             } = entry;
             if let Ok(rows) = &mut rows {
-                ends.shorten((rows, &stamps), now, received);
+                ends.shorten((rows, &header.stamps), now, received);
             }
             (rows, now)
         })

@@ -269,7 +269,7 @@ async fn no_wall_clock_removes_the_document_of_a_holder() {
             age: Duration::ZERO,
         };
         let entry = Entry::new(document, holder.clock.now());
-        entry.is_unused(entry.time.after_span(gc::UNUSED * 3))
+        entry.is_unused(entry.header.time.after_span(gc::UNUSED * 3))
     };
     assert!(holder.acquires().await);
     assert!(!is_unused());

@@ -5,7 +5,7 @@ use leasehold_core::{Removal, Rows, Slot, Token, Whom};
 
 use super::*;
 use crate::store::api::{Parts, Query};
-use crate::store::optimistic::document_text::{self, DocumentText};
+use crate::store::optimistic::document_text::{self, Header};
 
 /// A text with a note in this slot.
 fn annotated(slot: Slot) -> String {
@@ -24,7 +24,7 @@ fn annotated(slot: Slot) -> String {
         head: None,
         rows: vec![Change::Put(Part::Note(slot), Row::Note(note))],
     });
-    document_text::write(&rows, &DocumentText::default())
+    document_text::write(&rows, &Header::default())
 }
 
 /// Texts of this and of another program that cannot be read.
