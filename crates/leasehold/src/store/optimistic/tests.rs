@@ -67,6 +67,14 @@ impl fmt::Display for InMemory {
 }
 
 impl InMemory {
+    /// Documents whose clients are notified.
+    fn notifying() -> Self {
+        Self {
+            has_messages: true,
+            ..Self::default()
+        }
+    }
+
     fn span<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> Duration {
         let is_slow = |key: &&Key| self.slow.as_ref().is_none_or(|slow| slow == *key);
         self.delay * u32::try_from(keys.filter(is_slow).count()).unwrap()
@@ -208,11 +216,8 @@ impl TestClient {
     }
 
     async fn acquires(&self) -> bool {
-        let acquire = Acquire::mutex(self.lease, Ttl::checked(TTL).unwrap());
-        matches!(
-            self.apply(Op::Acquire(acquire)).await,
-            Outcome::Granted { .. }
-        )
+        let outcome = self.apply(acquire(self.lease, TTL, false)).await;
+        matches!(outcome, Outcome::Granted { .. })
     }
 }
 
@@ -225,6 +230,10 @@ fn acquire(lease: LeaseId, ttl: Duration, wait: bool) -> Op {
 
 fn wait(lease: LeaseId) -> Op {
     acquire(lease, TTL, true)
+}
+
+fn renew(lease: LeaseId) -> Op {
+    Op::renew(lease, Ttl::checked(TTL).unwrap())
 }
 
 fn pass(clients: &[&TestClient], time: Duration) {
@@ -244,8 +253,7 @@ async fn no_wall_clock_ends_a_lease_early_or_late() {
         assert!(!other.acquires().await);
         pass(&[&holder, &other], TTL / 2);
         // A renewal counts from its own run, and for the other one from when it sees it.
-        let renew = Op::renew(holder.lease, Ttl::checked(TTL).unwrap());
-        assert_eq!(holder.apply(renew).await, Outcome::Kept);
+        assert_eq!(holder.apply(renew(holder.lease)).await, Outcome::Kept);
         assert!(!other.acquires().await);
         pass(&[&holder, &other], TTL - Duration::from_millis(1));
         assert!(!other.acquires().await, "{first} {second}");
@@ -306,10 +314,7 @@ async fn a_dead_holder_is_over_though_waiters_write_in_turn() {
 }
 
 async fn waiters_in_turn(last: impl Fn(LeaseId) -> Option<Op>) {
-    let documents = InMemory {
-        has_messages: true,
-        ..InMemory::default()
-    };
+    let documents = InMemory::notifying();
     let [holder, first, second] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
     let waits = async |client: &TestClient| {
         let outcome = client.apply(wait(client.lease)).await;
@@ -339,10 +344,7 @@ async fn waiters_in_turn(last: impl Fn(LeaseId) -> Option<Op>) {
 /// The one that acquires again counts from now on, by the time of a document that it has seen last.
 #[tokio::test]
 async fn a_lease_that_is_acquired_again_for_less_time_is_kept_as_long_as_its_client_relies_on_it() {
-    let documents = InMemory {
-        has_messages: true,
-        ..InMemory::default()
-    };
+    let documents = InMemory::notifying();
     let [holder, first, second] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
     let everybody = [&holder, &first, &second];
     assert!(holder.acquires().await);
@@ -364,10 +366,7 @@ async fn a_lease_that_is_acquired_again_for_less_time_is_kept_as_long_as_its_cli
 /// Its client counts the time until its grant from that request.
 #[tokio::test]
 async fn a_request_that_waits_is_written_though_it_changes_nothing() {
-    let documents = InMemory {
-        has_messages: true,
-        ..InMemory::default()
-    };
+    let documents = InMemory::notifying();
     let [holder, waiter, patient] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
     assert!(holder.acquires().await);
     waiter.apply(wait(waiter.lease)).await;
@@ -404,8 +403,7 @@ async fn a_write_without_a_reply_is_unknown_and_found_by_the_next_request() {
     let documents = InMemory::default();
     let client = TestClient::new(&documents, 1, 0);
     *lock(&documents.lost) = 1;
-    let acquire = || Op::Acquire(Acquire::mutex(client.lease, Ttl::checked(TTL).unwrap()));
-    let Reply::Unknown(error) = client.send(acquire()).await else {
+    let Reply::Unknown(error) = client.send(acquire(client.lease, TTL, false)).await else {
         panic!("it has no reply");
     };
     assert_eq!(
@@ -446,8 +444,7 @@ async fn a_lease_that_is_granted_again_lasts_from_then_on() {
     let holder = TestClient::new(&documents, 1, 0);
     let other = TestClient::new(&documents, 2, 0);
     *lock(&documents.lost) = 1;
-    let acquire = Acquire::mutex(holder.lease, Ttl::checked(TTL).unwrap());
-    let reply = holder.send(Op::Acquire(acquire)).await;
+    let reply = holder.send(acquire(holder.lease, TTL, false)).await;
     assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
     assert!(!other.acquires().await);
     pass(&[&holder, &other], TTL / 2);
@@ -463,8 +460,7 @@ async fn a_lease_that_is_granted_again_lasts_from_then_on() {
 async fn a_request_that_never_arrived_joins_no_queue_behind_its_release() {
     let documents = InMemory {
         is_guessed: true,
-        has_messages: true,
-        ..InMemory::default()
+        ..InMemory::notifying()
     };
     let holder = TestClient::new(&documents, 1, 0);
     let client = TestClient::new(&documents, 2, 0);
@@ -516,11 +512,11 @@ async fn a_long_batch_needs_no_faster_store_than_a_short_one() {
         ..InMemory::default()
     };
     let client = TestClient::new(&documents, 1, 0);
-    let acquire = |number: usize| {
-        let acquire = Acquire::mutex(client.lease, Ttl::checked(TTL).unwrap());
-        Request::new(key(&format!("{number}")), Op::Acquire(acquire))
+    let request = |number: usize| {
+        let name = format!("{number}");
+        Request::new(key(&name), acquire(client.lease, TTL, false))
     };
-    let replies = client.store.apply((0..256).map(acquire).collect()).await;
+    let replies = client.store.apply((0..256).map(request).collect()).await;
     assert_eq!(replies.len(), 256);
     for reply in replies {
         let Reply::Applied { outcome, .. } = reply else {
@@ -532,10 +528,7 @@ async fn a_long_batch_needs_no_faster_store_than_a_short_one() {
 
 #[tokio::test]
 async fn a_document_that_is_full_is_renewed_and_released() {
-    let documents = InMemory {
-        has_messages: true,
-        ..InMemory::default()
-    };
+    let documents = InMemory::notifying();
     let client = TestClient::new(&documents, 1, 0);
     assert!(client.acquires().await);
     {

@@ -59,10 +59,7 @@ fn completion(run: &Run) -> NewNote {
 /// The run before takes longer than the period, and its holder and a waiter write in turn.
 #[tokio::test(start_paused = true)]
 async fn a_run_of_the_next_period_is_not_taken_for_the_one_that_goes_on() {
-    let documents = InMemory {
-        has_messages: true,
-        ..InMemory::default()
-    };
+    let documents = InMemory::notifying();
     let [holder, waiter, next] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
     let Outcome::Granted { run: Some(run), .. } = holder.apply(acquire_run(holder.lease)).await
     else {
@@ -71,8 +68,7 @@ async fn a_run_of_the_next_period_is_not_taken_for_the_one_that_goes_on() {
     let everybody = [&holder, &waiter, &next];
     for _ in 0..PERIOD.as_secs() / (TTL / 2).as_secs() {
         pass(&everybody, TTL / 4);
-        let renew = Op::renew(holder.lease, Ttl::checked(TTL).unwrap());
-        assert_eq!(holder.apply(renew).await, Outcome::Kept);
+        assert_eq!(holder.apply(renew(holder.lease)).await, Outcome::Kept);
         pass(&everybody, TTL / 4);
         waiter.apply(wait(waiter.lease)).await;
     }
@@ -87,6 +83,5 @@ async fn a_run_of_the_next_period_is_not_taken_for_the_one_that_goes_on() {
     };
     assert_eq!(holder.apply(release).await, Outcome::Released);
     // It was granted the lock, and not told that its run is complete.
-    let renew = Op::renew(next.lease, Ttl::checked(TTL).unwrap());
-    assert_eq!(next.apply(renew).await, Outcome::Kept);
+    assert_eq!(next.apply(renew(next.lease)).await, Outcome::Kept);
 }

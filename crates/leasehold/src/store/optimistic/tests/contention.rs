@@ -10,10 +10,7 @@ async fn a_slow_name_delays_no_other_name_of_its_batch() {
         ..InMemory::default()
     };
     let client = TestClient::new(&documents, 1, 0);
-    let acquire = |name| {
-        let acquire = Acquire::mutex(client.lease, Ttl::checked(TTL).unwrap());
-        Request::new(key(name), Op::Acquire(acquire))
-    };
+    let acquire = |name| Request::new(key(name), acquire(client.lease, TTL, false));
     let first = client.store.apply(vec![acquire("slow")]);
     let second = client.store.apply(vec![acquire("a"), acquire("slow")]);
     let third = async {
@@ -39,8 +36,7 @@ async fn clients_that_conflict_do_not_try_again_together() {
     const CLIENTS: u8 = 32;
     let documents = InMemory {
         delay: Duration::from_millis(5),
-        has_messages: true,
-        ..InMemory::default()
+        ..InMemory::notifying()
     };
     let holder = TestClient::new(&documents, 100, 0);
     assert!(holder.acquires().await);

@@ -53,7 +53,7 @@ async fn a_damaged_document_is_repaired_by_a_forced_release_only() {
         let client = TestClient::new(&documents, 1, 0);
         put(&documents, key("a"), text);
         for op in [
-            Op::Acquire(Acquire::mutex(client.lease, Ttl::checked(TTL).unwrap())),
+            acquire(client.lease, TTL, false),
             Op::release(client.lease),
             Op::Remove(Removal::Latch),
             Op::Remove(Removal::Note(Slot::Period)),

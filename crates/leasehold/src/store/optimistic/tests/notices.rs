@@ -35,8 +35,7 @@ async fn a_caller_that_gives_up_takes_no_notice_away_from_others() {
     let reply_delay = Duration::from_millis(100);
     let documents = InMemory {
         reply_delay,
-        has_messages: true,
-        ..InMemory::default()
+        ..InMemory::notifying()
     };
     let client = TestClient::new(&documents, 1, 0);
     let (events, _listening) = waiter_behind(&client).await;
@@ -54,10 +53,7 @@ async fn a_caller_that_gives_up_takes_no_notice_away_from_others() {
 /// Nobody knows whether it was granted the lock.
 #[tokio::test]
 async fn a_waiter_asks_again_after_a_write_without_a_reply() {
-    let documents = InMemory {
-        has_messages: true,
-        ..InMemory::default()
-    };
+    let documents = InMemory::notifying();
     let client = TestClient::new(&documents, 1, 0);
     let (events, _listening) = waiter_behind(&client).await;
     *lock(&documents.lost) = 1;
@@ -70,10 +66,7 @@ async fn a_waiter_asks_again_after_a_write_without_a_reply() {
 /// A store may send some of them later.
 #[tokio::test]
 async fn messages_to_waiters_are_before_those_to_observers() {
-    let documents = InMemory {
-        has_messages: true,
-        ..InMemory::default()
-    };
+    let documents = InMemory::notifying();
     let holder = TestClient::new(&documents, 1, 0);
     let waiter = TestClient::new(&documents, 9, 0);
     assert!(holder.acquires().await);
