@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -132,21 +132,16 @@ impl<P: Program> Members<P> {
 
     /// Waits until each running member replies. `false`: one of them found its port taken.
     fn until_ready(&self) -> bool {
-        let start = Instant::now();
-        while !self.running().all(|nth| P::is_ready(self, nth)) {
-            for nth in self.running() {
-                let log = self.member(nth).log();
-                if !self.member(nth).alive() {
-                    assert!(
-                        log.contains(P::PORT_TAKEN),
-                        "a member ended; cargo xtask test installs its program:\n{log}"
-                    );
-                    return false;
-                }
-                assert!(start.elapsed() < READY_WITHIN, "not ready:\n{log}");
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        true
+        self.running().all(|nth| {
+            let is_ready = || P::is_ready(self, nth);
+            let ready = self.member(nth).until_ready(READY_WITHIN, is_ready);
+            let ready = ready.inspect_err(|log| {
+                assert!(
+                    log.contains(P::PORT_TAKEN),
+                    "a member ended; cargo xtask test installs its program:\n{log}"
+                );
+            });
+            ready.is_ok()
+        })
     }
 }

@@ -52,7 +52,7 @@ impl Supervised {
     }
 
     /// What it has written.
-    pub(crate) fn log(&self) -> String {
+    fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
