@@ -6,7 +6,7 @@ use super::rows::End;
 use crate::time::{StoreTime, Ttl};
 
 /// What the rule knows about the moment in which it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     /// The time by the store's clock, by which leases, waits and latches end.
     pub now: StoreTime,

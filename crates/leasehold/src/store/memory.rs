@@ -171,8 +171,8 @@ struct LockedTable<'a> {
 impl Records for LockedTable<'_> {
     type Error = Infallible;
 
-    fn now(&self, _: &Key) -> StoreTime {
-        self.now
+    fn environment(&self, _: &Key) -> Environment {
+        Environment::at(self.now)
     }
 
     fn record<'a, F>(&'a mut self, key: &'a Key, mut reaches: F) -> impl Record<Error = Infallible>

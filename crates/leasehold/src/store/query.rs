@@ -1,7 +1,7 @@
 //! A query, as it is read from the records of a store.
 
 use leasehold_core::record::{Body, Head, Holder, Source as _};
-use leasehold_core::{ClientId, Environment, Mismatch, Name, Slot};
+use leasehold_core::{ClientId, Mismatch, Name, Slot};
 
 use super::api::{ClientInfo, Key, Keyspace, Page, Parts, Query, View, WaiterInfo, mismatch};
 use super::records::{ListPart, Record as _, Records};
@@ -140,8 +140,7 @@ fn view<R: Records>(
     head: Option<&Head>,
     parts: &Parts,
 ) -> Result<Result<View, Mismatch>, R::Error> {
-    let now = records.now(key);
-    let environment = Environment::at(now);
+    let environment = records.environment(key);
     let mut record = records.record(key, |_| None);
     let head = match head {
         Some(head) => *head,
@@ -156,12 +155,13 @@ fn view<R: Records>(
     };
     let lives = |holder: &Holder| !environment.is_over(holder.end);
     let holders: Vec<_> = holders.into_iter().filter(lives).collect();
-    let mut view = match View::of_head(key.clone(), &head, &holders, parts, now) {
+    let mut view = match View::of_head(key.clone(), &head, &holders, parts, &environment) {
         Ok(view) => view,
         Err(mismatch) => return Ok(Err(mismatch)),
     };
     if let Parts::Annotation(slot) | Parts::State(slot) = parts {
-        let note = record.note(slot)?.filter(|note| now < note.until);
+        let note = record.note(slot)?;
+        let note = note.filter(|note| environment.calendar < note.until);
         let note = note.map(|note| (slot.clone(), (&note).into()));
         view.annotations.extend(note);
     }
@@ -191,8 +191,7 @@ fn client_info<R: Records>(
     client: ClientId,
 ) -> Result<Option<ClientInfo>, R::Error> {
     let key = space.key(Name::of_client(client));
-    let now = records.now(&key);
-    let environment = Environment::at(now);
+    let environment = records.environment(&key);
     let description = records.record(&key, |_| None).description(&environment)?;
     Ok(description.and_then(|description| ClientInfo::from_text(&description.text)))
 }

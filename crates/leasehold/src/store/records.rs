@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use leasehold_core::record::stored::RowsSource;
 use leasehold_core::record::{Changes, Description, Head, Note, Source};
-use leasehold_core::{ClientId, Environment, LeaseId, Name, Notice, Op, Rows, Slot, StoreTime};
+use leasehold_core::{ClientId, Environment, LeaseId, Name, Notice, Op, Rows, Slot};
 
 use super::api::{Key, Keyspace};
 use crate::Error;
@@ -14,8 +14,9 @@ pub trait Records {
     /// Why they cannot be read or written.
     type Error;
 
-    /// The time of the store, for a record. The same throughout a transaction: all its requests were sent before.
-    fn now(&self, key: &Key) -> StoreTime;
+    /// The time at which the rule runs for a record. It stays the same throughout a transaction: all its requests were sent
+    /// before.
+    fn environment(&self, key: &Key) -> Environment;
 
     /// The record of a name. `reaches` returns whether a client of this process is alive, and `None` for a client of
     /// another process, of which only the store knows.
@@ -149,11 +150,6 @@ impl<F: FnMut(ClientId) -> bool> Record for RowsSource<&mut Rows, F> {
 /// The methods are for a store that several processes share. The clients and observers of this process are notified
 /// without them.
 pub trait Transaction: Records {
-    /// The time of the calendar, for the jobs of a record: not before the time of the store.
-    fn calendar(&self, key: &Key) -> StoreTime {
-        self.now(key)
-    }
-
     /// Whether other processes can notify the clients of this one. Otherwise no client joins a queue: one that cannot be
     /// notified must not delay those behind it.
     fn can_wait(&self) -> bool {

@@ -84,6 +84,8 @@ pub struct View {
     pub key: Key,
     /// The store's time of the reading. `None`: it was not read.
     pub now: Option<StoreTime>,
+    /// The time of the calendar, by which runs are decided. `None`: that is `now`, or it was not read.
+    pub(crate) calendar: Option<StoreTime>,
     /// The lease that holds the lock, or the first of those that do. `None`: it is free.
     pub holder: Option<HolderInfo>,
     /// The other leases that hold it at the same time.
@@ -118,6 +120,7 @@ impl View {
         Self {
             key,
             now: None,
+            calendar: None,
             holder: None,
             others: Vec::new(),
             usage: None,
@@ -141,8 +144,9 @@ impl View {
         head: &Head,
         holders: &[Holder],
         parts: &Parts,
-        now: StoreTime,
+        environment: &Environment,
     ) -> Result<Self, Mismatch> {
+        let now = environment.now;
         let queue_length = match now < head.queue.until {
             true => usize::try_from(head.queue.len).unwrap_or(usize::MAX),
             false => 0,
@@ -163,6 +167,7 @@ impl View {
             (_, true) => {}
             (_, false) => {
                 view.now = Some(now);
+                view.calendar = Some(environment.calendar);
                 view.token = head.counter;
                 view.queue_length = queue_length;
                 let mut holders = holders.iter().map(|holder| HolderInfo::of(holder, now));

@@ -183,10 +183,9 @@ fn run<T: Transaction>(
     {
         *wait = false;
     }
-    let now = transaction.now(key);
-    let calendar = transaction.calendar(key);
+    let environment = transaction.environment(key);
     let record = transaction.record(key, |client| notices.reaches(client));
-    let applied = match apply(record, &op, &Environment { now, calendar }) {
+    let applied = match apply(record, &op, &environment) {
         Ok(applied) => applied,
         Err(error) => {
             let error = T::damage(error)?.for_lock(&key.name);
@@ -213,7 +212,7 @@ fn run<T: Transaction>(
         transaction.waits();
     }
     Ok(RequestResult {
-        reply: Reply::decided(key, applied.outcome, now),
+        reply: Reply::decided(key, applied.outcome, environment.now),
         is_visible: applied.is_visible,
         is_unfinished: applied.unfinished,
     })

@@ -166,9 +166,15 @@ fn script_calls(server: &RedisServer) -> u64 {
     calls(server, "evalsha") + calls(server, "eval")
 }
 
-/// Waits until the server tracks this number of keys for its connections.
+/// Waits until the server tracks this number of keys. Changes the key of [`works`] first, which may still be tracked for a
+/// connection that has ended.
 async fn until_tracked(server: &RedisServer, keys: u64) {
-    eventually_async(SOON, async || tracked(server) == keys).await;
+    const CHANGE: &str = "redis.call('SET', KEYS[1], '') redis.call('DEL', KEYS[1])";
+    let is_tracked = async || {
+        server.cli(&["EVAL", CHANGE, "1", "app:{t:works}"]);
+        tracked(server) == keys
+    };
+    eventually_async(SOON, is_tracked).await;
 }
 
 fn tracked(server: &RedisServer) -> u64 {

@@ -61,7 +61,8 @@ pub(super) async fn decide(
     let parts = Parts::State(run.unless.slot());
     let view = context.store.view(&request.key, parts).await;
     let view = view.map_err(|error| context.name_error(error, &request.key))?;
-    let (last, now) = (view.annotation().cloned(), view.now.unwrap_or_default());
+    let last = view.annotation().cloned();
+    let now = view.calendar.or(view.now).unwrap_or_default();
     let unless = run.unless(context.clock.now());
     let requested_at = now.before_span(unless.asked());
     let condition = Condition {

@@ -314,8 +314,8 @@ impl DocumentTransaction<'_> {
 impl Records for DocumentTransaction<'_> {
     type Error = Infallible;
 
-    fn now(&self, _: &Key) -> StoreTime {
-        self.environment.now
+    fn environment(&self, _: &Key) -> Environment {
+        self.environment
     }
 
     fn record<'a, F>(
@@ -350,10 +350,6 @@ impl Records for DocumentTransaction<'_> {
 }
 
 impl Transaction for DocumentTransaction<'_> {
-    fn calendar(&self, _: &Key) -> StoreTime {
-        self.environment.calendar
-    }
-
     fn can_wait(&self) -> bool {
         self.can_wait
     }

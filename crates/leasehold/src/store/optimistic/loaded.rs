@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use leasehold_core::record::{Environment, Head, Note};
-use leasehold_core::{ClientId, Name, Rows, Slot, StoreTime};
+use leasehold_core::{ClientId, Name, Rows, Slot};
 use tokio::time::timeout;
 
 use super::DOCUMENTS_MAX;
@@ -25,7 +25,7 @@ const BYTES: usize = 1024 * 1024;
 /// The documents of one step.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
-    records: HashMap<Key, (Rows, StoreTime)>,
+    records: HashMap<Key, (Rows, Environment)>,
     /// The page of names, and whether it is the last one.
     names: Vec<Name>,
     is_last: bool,
@@ -53,7 +53,7 @@ impl Loaded {
     pub(super) async fn read<D: Documents>(
         (documents, limit): (&D, Duration),
         query: &RunningQuery,
-        seen: impl Fn(&Key, Document) -> (Result<Rows, DamagedText>, StoreTime),
+        seen: impl Fn(&Key, Document) -> (Result<Rows, DamagedText>, Environment),
     ) -> Result<Self> {
         let mut loaded = Self {
             is_last: true,
@@ -97,7 +97,7 @@ impl Loaded {
         &mut self,
         (documents, limit, query): (&D, Duration, &Query),
         keys: Vec<Key>,
-        seen: impl Fn(&Key, Document) -> (Result<Rows, DamagedText>, StoreTime),
+        seen: impl Fn(&Key, Document) -> (Result<Rows, DamagedText>, Environment),
     ) -> Result<()> {
         let (mut keys, mut count) = (&*keys, COUNT_FIRST);
         while !keys.is_empty() {
@@ -109,7 +109,7 @@ impl Loaded {
                 false => (count / 2).max(1),
             };
             for (key, document) in part.iter().zip(read) {
-                let (rows, now) = seen(key, document);
+                let (rows, environment) = seen(key, document);
                 let rows = match rows {
                     Ok(rows) => rows,
                     Err(DamagedText(damage, word)) if is_passed_over(query, key, damage) => {
@@ -119,7 +119,7 @@ impl Loaded {
                     }
                     Err(found) => return Err(damaged(found).for_lock(&key.name)),
                 };
-                self.records.insert(key.clone(), (rows, now));
+                self.records.insert(key.clone(), (rows, environment));
             }
             keys = left;
         }
@@ -129,19 +129,17 @@ impl Loaded {
     /// Whether the list of completions has an entry, behind which it goes on.
     fn has_completions(&self) -> bool {
         let mut records = self.records.values();
-        records.any(|(rows, now)| {
-            let environment = Environment::at(*now);
-            let mut notes = rows.notes(&environment);
+        records.any(|(rows, environment)| {
+            let mut notes = rows.notes(environment);
             notes.any(|(slot, _)| *slot != Slot::Value)
         })
     }
 
     /// The records of the clients that hold and wait.
     fn clients(&self) -> Vec<Key> {
-        let keys = self.records.iter().flat_map(|(key, (rows, now))| {
-            let environment = Environment::at(*now);
-            let waiters = rows.waiters(&environment).take(View::WAITERS_MAX);
-            let holders = rows.holders(&environment).map(|holder| holder.lease);
+        let keys = self.records.iter().flat_map(|(key, (rows, environment))| {
+            let waiters = rows.waiters(environment).take(View::WAITERS_MAX);
+            let holders = rows.holders(environment).map(|holder| holder.lease);
             let leases = holders.chain(waiters.map(|waiter| waiter.lease));
             let keys = leases.map(|lease| key.space.key(Name::of_client(lease.client)));
             keys.collect::<Vec<_>>()
@@ -156,10 +154,9 @@ impl Loaded {
 impl Records for Loaded {
     type Error = Infallible;
 
-    fn now(&self, key: &Key) -> StoreTime {
-        self.records
-            .get(key)
-            .map(|(_, now)| *now)
+    fn environment(&self, key: &Key) -> Environment {
+        let read = self.records.get(key);
+        read.map(|(_, environment)| *environment)
             .unwrap_or_default()
     }
 
@@ -192,11 +189,10 @@ impl Records for Loaded {
         _: (&str, &str),
     ) -> Result<ListPart<(Name, Slot, Note)>, Infallible> {
         let entries = self.names.iter().flat_map(|name| {
-            let Some((rows, now)) = self.records.get(&space.key(name.clone())) else {
+            let Some((rows, environment)) = self.records.get(&space.key(name.clone())) else {
                 return Vec::new();
             };
-            let environment = Environment::at(*now);
-            let notes = rows.notes(&environment);
+            let notes = rows.notes(environment);
             let notes = notes.filter(|(slot, _)| **slot != Slot::Value);
             notes
                 .map(|(slot, note)| (name.clone(), slot.clone(), note.clone()))

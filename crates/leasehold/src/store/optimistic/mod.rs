@@ -444,14 +444,14 @@ impl<D: Documents> Records<D> {
             }
             let ends = cache.ends(key);
             drop(cache);
-            let now = entry.now(received, wall);
+            let environment = entry.environment(received, wall);
             let Entry {
                 mut rows, header, ..
             } = entry;
             if let Ok(rows) = &mut rows {
-                ends.shorten((rows, &header.stamps), now, received);
+                ends.shorten((rows, &header.stamps), environment.now, received);
             }
-            (rows, now)
+            (rows, environment)
         })
         .await
     }

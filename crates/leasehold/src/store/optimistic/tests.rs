@@ -19,7 +19,7 @@ use super::documents::{Document, Documents, Replaced, Version, Write};
 use super::*;
 use crate::clock::ManualClock;
 use crate::store::api::fixture::key;
-use crate::store::api::{Request, Store as _, StoreKind};
+use crate::store::api::{Parts, Request, Store, StoreKind, View};
 use crate::store::records::ListPart;
 use crate::store::rule_store::RuleStore;
 
@@ -213,6 +213,11 @@ impl TestClient {
     async fn send(&self, op: Op) -> Reply {
         let mut replies = self.store.apply(vec![Request::new(key("a"), op)]).await;
         replies.pop().unwrap()
+    }
+
+    async fn view(&self, parts: Parts) -> View {
+        let store: &dyn Store = &self.store;
+        store.view(&key("a"), parts).await.unwrap()
     }
 
     async fn acquires(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use leasehold_core::record::{Head, Note, Part, Row};
-use leasehold_core::{ClientId, Name, Notice, Slot, StoreTime};
+use leasehold_core::{ClientId, Environment, Name, Notice, Slot, StoreTime};
 
 use super::cache::{Cached, CachedRecord, Changed};
 use super::error::Fault;
@@ -70,8 +70,8 @@ impl LoadedRecords {
 impl Records for LoadedRecords {
     type Error = Fault;
 
-    fn now(&self, _: &Key) -> StoreTime {
-        self.now
+    fn environment(&self, _: &Key) -> Environment {
+        Environment::at(self.now)
     }
 
     fn record<'a, F>(&'a mut self, key: &'a Key, reaches: F) -> impl Record<Error = Fault> + 'a

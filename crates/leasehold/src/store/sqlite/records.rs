@@ -2,7 +2,7 @@
 
 use leasehold_core::record::text::Damaged;
 use leasehold_core::record::{Head, Note};
-use leasehold_core::{ClientId, Name, Notice, Slot, StoreTime};
+use leasehold_core::{ClientId, Environment, Name, Notice, Slot, StoreTime};
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
@@ -39,8 +39,8 @@ pub(super) struct FileRecords<'d, 'o> {
 impl Records for FileRecords<'_, '_> {
     type Error = Fault;
 
-    fn now(&self, _: &Key) -> StoreTime {
-        self.now
+    fn environment(&self, _: &Key) -> Environment {
+        Environment::at(self.now)
     }
 
     fn record<'a, F>(&'a mut self, key: &'a Key, mut reaches: F) -> impl Record<Error = Fault> + 'a

@@ -85,3 +85,20 @@ async fn a_run_of_the_next_period_is_not_taken_for_the_one_that_goes_on() {
     // It was granted the lock, and not told that its run is complete.
     assert_eq!(next.apply(renew(next.lease)).await, Outcome::Kept);
 }
+
+/// A run inside a lock that its owner holds is decided by what is read.
+#[tokio::test(start_paused = true)]
+async fn a_reading_has_the_time_of_the_calendar() {
+    let documents = InMemory::notifying();
+    let [holder, waiter] = [1, 2].map(|it| TestClient::new(&documents, it, 0));
+    assert!(holder.acquires().await);
+    for _ in 0..4 {
+        pass(&[&holder, &waiter], TTL / 4);
+        assert_eq!(holder.apply(renew(holder.lease)).await, Outcome::Kept);
+        pass(&[&holder, &waiter], TTL / 4);
+        waiter.apply(wait(waiter.lease)).await;
+    }
+    let view = holder.view(Parts::State(unless().slot())).await;
+    let lag = view.now.unwrap().until(view.calendar.unwrap());
+    assert!(lag > TTL / 2, "{lag:?}");
+}

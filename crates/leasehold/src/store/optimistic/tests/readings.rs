@@ -1,17 +1,10 @@
 //! What a reader sees of a holder.
 
 use super::*;
-use crate::store::api::{Parts, Query};
 
 /// Whether somebody holds the lock, as a client reads it.
 async fn is_held(client: &TestClient) -> bool {
-    let query = Query::Name {
-        key: key("a"),
-        parts: Parts::Lease,
-        watch: false,
-    };
-    let page = client.store.read(query).await.unwrap();
-    page.views.iter().any(|view| view.holder.is_some())
+    client.view(Parts::Lease).await.holder.is_some()
 }
 
 /// Its process has seen the holder before only in an earlier version.
