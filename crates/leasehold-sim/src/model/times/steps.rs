@@ -250,8 +250,8 @@ impl<const N: usize> State<N> {
             for master in &mut self.masters {
                 let held = usize::from(master.hold) == at + 1;
                 let cell = &mut master.cells[at];
-                // It would not store the token.
-                if cell.acquire == Acquire::Granted && !held {
+                // It would not store the token. A proposal is stored with the grant.
+                if cell.acquire == Acquire::Granted && !held && !setup.proposed {
                     cell.acquire = Acquire::Spent;
                 }
             }
