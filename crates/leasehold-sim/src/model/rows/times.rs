@@ -52,10 +52,13 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             fast(1), deadline = Deadline::WithoutMargin;
         "leases are renewed, and acquired again where they were lost": rule, renewed = true;
         "and a master restarts empty and is kept out": after(Fault::Restart), renewed = true;
+        "but only if it forgets the lease of an owner": after(Fault::RestartUnowned), renewed = true;
         "and the clock of a master jumps": after(Fault::Jump), renewed = true;
         "and every master's clock gains what the rule allows": fast(2), renewed = true;
         // Without a second phase, an attempt can own the lock after a master has forgotten its lease.
         "proposals are taken, leases are renewed, and a master restarts empty and is kept out":
             after(Fault::Restart), proposed = true, renewed = true;
+        "but only if it forgets the lease of an owner":
+            after(Fault::RestartUnowned), proposed = true, renewed = true;
     }
 }

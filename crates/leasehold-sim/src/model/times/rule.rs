@@ -51,7 +51,13 @@ impl<const N: usize> Times<N> {
 
     /// Whether masters are inspected before they are admitted.
     pub(super) fn is_inspected(&self) -> bool {
-        let faults = [Fault::Restart, Fault::Flush, Fault::OldData, Fault::OldCopy];
+        let faults = [
+            Fault::Restart,
+            Fault::RestartUnowned,
+            Fault::Flush,
+            Fault::OldData,
+            Fault::OldCopy,
+        ];
         self.unused || faults.contains(&self.fault)
     }
 

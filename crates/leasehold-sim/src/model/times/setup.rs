@@ -38,6 +38,9 @@ setup! {
 pub(crate) enum Fault {
     /// It is restarted empty. It is admitted by the rule.
     Restart,
+    /// It is restarted empty. It is admitted by the rule if it has forgotten the lease of an owner, and otherwise grants
+    /// at once.
+    RestartUnowned,
     /// It goes on empty, or is exchanged for a server that has run for long.
     Flush,
     /// It is restarted with its data from before the first lease.

@@ -224,7 +224,12 @@ impl<const N: usize> Times<N> {
         (target.hold, target.remaining, target.used) = (0, 0, false);
         // The script admits only the run that was inspected.
         target.decided &= self.admission == Admission::Unchecked;
-        if !matches!(self.fault, Fault::Jump | Fault::RestartAtOnce) {
+        let is_kept_out = match self.fault {
+            Fault::Jump | Fault::RestartAtOnce => false,
+            Fault::RestartUnowned => state.has_owner(master),
+            _ => true,
+        };
+        if is_kept_out {
             target.kept_out = 1;
         }
         take(&format_args!("{}: {:?}", master + 1, self.fault), next);
@@ -244,6 +249,13 @@ impl<const N: usize> Times<N> {
 }
 
 impl<const N: usize> State<N> {
+    /// Whether the lease that holds the lock on a master is that of an owner.
+    fn has_owner(&self, master: usize) -> bool {
+        let holder = usize::from(self.masters[master].hold).checked_sub(1);
+        let phase = holder.map(|at| self.attempts[at].phase);
+        matches!(phase, Some(Phase::Written | Phase::Holding))
+    }
+
     /// Removes what no step and no property can still use.
     pub(super) fn reduce(&mut self, setup: &Times<N>) {
         for at in 0..setup.attempts {
