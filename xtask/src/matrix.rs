@@ -70,7 +70,7 @@ const PGBOUNCER: Server = Server {
 
 const REDIS_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
                            conformance:: doctor:: --skip memory:: --skip sqlite:: --skip postgres:: \
-                           --skip databases:: --skip objects::";
+                           --skip databases:: --skip objects:: --skip etcd:: --skip zookeeper:: --skip clusters::";
 
 const POSTGRES_TESTS: &str = "test --package leasehold --locked --no-fail-fast --test it -- \
                               postgres:: doctor::databases:: fence::held::";
