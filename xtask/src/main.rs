@@ -34,10 +34,10 @@ enum Task {
     /// Runs all tests, and prints first what they need. Installs redis-server and postgresql if they are missing; leaves
     /// no process behind.
     Test,
-    /// Runs conformance suite, tests of the doctor and random faults on Redis 7.0 and 8.0, Valkey 8.0 and 8.1, and the tests
-    /// of PostgreSQL on version 17 and behind PgBouncer.
+    /// Runs conformance suite, tests of the doctor and random faults on Redis 7.0 and 8.0, Valkey 8.0 and 8.1, the tests of
+    /// PostgreSQL on version 17 and behind PgBouncer, and those of etcd on version 3.6.
     ///
-    /// The servers are packages of Debian, unpacked into target/servers. Not part of test or ci.
+    /// The servers are packages of Debian and a module of Go, made in target/servers. Not part of test or ci.
     Matrix,
     /// Runs the tests and all other checks that a change must pass.
     Ci,

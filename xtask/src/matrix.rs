@@ -9,15 +9,18 @@ use std::process::Command;
 use crate::steps::Steps;
 use crate::tasks::cargo_test;
 use crate::tools::{cargo_line, output, root, run, target};
-use crate::{faults, processes};
+use crate::{faults, processes, servers};
 
 const NEEDS: &str = "\
-Needs a C compiler, apt-get and dpkg (but not root), http://deb.debian.org, the package debian-archive-keyring, and 800 MB
-in target/servers beside the build. Takes about 15 minutes on two idle cores after the build.";
+Needs what the tests need, Go 1.26 with a module proxy, apt-get and dpkg (but not root), http://deb.debian.org, the
+package debian-archive-keyring, and 900 MB in target/servers beside the build. Takes about 15 minutes on two idle cores
+after the build.";
 
-/// Packages of Debian, and programs in them.
+/// Packages of Debian or modules of Go, and programs in them.
 struct Server {
     name: &'static str,
+    /// The script that makes the programs.
+    script: &'static str,
     /// The releases of Debian from which they are taken; the last one has them.
     suites: &'static str,
     packages: &'static str,
@@ -25,28 +28,35 @@ struct Server {
     programs: &'static str,
 }
 
+const DEBIAN: &str = "unpack-server.sh";
+const GO: &str = "build-server.sh";
+
 /// The servers of Redis. The package of the server itself has only links to a program of the tools.
 const REDIS: [Server; 4] = [
     Server {
         name: "redis-7.0",
+        script: DEBIAN,
         suites: "bookworm",
         packages: "redis-tools",
         programs: "redis-server=usr/bin/redis-check-rdb",
     },
     Server {
         name: "redis-8.0",
+        script: DEBIAN,
         suites: "trixie",
         packages: "redis-tools",
         programs: "redis-server=usr/bin/redis-check-rdb",
     },
     Server {
         name: "valkey-8.0",
+        script: DEBIAN,
         suites: "bookworm bookworm-backports",
         packages: "valkey-tools",
         programs: "redis-server=usr/bin/valkey-check-rdb",
     },
     Server {
         name: "valkey-8.1",
+        script: DEBIAN,
         suites: "trixie",
         packages: "valkey-tools",
         programs: "redis-server=usr/bin/valkey-check-rdb",
@@ -55,6 +65,7 @@ const REDIS: [Server; 4] = [
 
 const POSTGRES: Server = Server {
     name: "postgresql-17",
+    script: DEBIAN,
     suites: "trixie",
     packages: "postgresql-17",
     programs: "initdb=usr/lib/postgresql/17/bin/initdb postgres=usr/lib/postgresql/17/bin/postgres \
@@ -63,9 +74,19 @@ const POSTGRES: Server = Server {
 
 const PGBOUNCER: Server = Server {
     name: "pgbouncer",
+    script: DEBIAN,
     suites: "trixie",
     packages: "pgbouncer",
     programs: "pgbouncer=usr/sbin/pgbouncer",
+};
+
+/// The server alone: the tests read the output of the etcdctl of the machine.
+const ETCD: Server = Server {
+    name: "etcd-3.6.16",
+    script: GO,
+    suites: "",
+    packages: "go.etcd.io/etcd/server/v3@v3.6.16",
+    programs: "etcd=go.etcd.io/etcd/server/v3",
 };
 
 const REDIS_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
@@ -75,8 +96,12 @@ const REDIS_TESTS: &str = "test --workspace --locked --no-fail-fast --test it --
 const POSTGRES_TESTS: &str = "test --package leasehold --locked --no-fail-fast --test it -- \
                               postgres:: doctor::databases:: fence::held::";
 
+const ETCD_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
+                          etcd:: the_etcd_store doctor::clusters::";
+
 /// Runs the conformance suite, the tests of the doctor, and random faults of one server and many masters on each server of
-/// Redis; and the tests of PostgreSQL on another version, and behind a pooler of transactions.
+/// Redis; the tests of PostgreSQL on another version, and behind a pooler of transactions; and the tests and random faults of
+/// etcd on another version.
 pub(crate) fn test(steps: &mut Steps) {
     println!("{NEEDS}");
     processes::adopt_orphans();
@@ -110,6 +135,12 @@ pub(crate) fn test(steps: &mut Steps) {
             run(&mut test)
         });
     }
+    steps.run(ETCD.name, || {
+        servers::ensure_etcd()?;
+        let path = ETCD.path("etcd")?;
+        run(cargo_test(ETCD_TESTS).env("PATH", &path))?;
+        faults::short(&["--only", "etcd"], Some(&path))
+    });
     steps.run("no process is left running", processes::check_descendants);
 }
 
@@ -118,7 +149,7 @@ impl Server {
         target().join("servers").join(self.name)
     }
 
-    /// The search path with its programs first, after they were unpacked. Prints the version of one.
+    /// The search path with its programs first, after they were made. Prints the version of one.
     fn path(&self, program: &str) -> Result<OsString, String> {
         let directory = self.directory();
         let bin = directory.join("bin");
@@ -126,7 +157,7 @@ impl Server {
             fs::create_dir_all(&directory)
                 .map_err(|error| format!("{}: {error}", directory.display()))?;
             let mut sh = Command::new("sh");
-            sh.arg(root().join("xtask/src/unpack-server.sh"))
+            sh.arg(root().join("xtask/src").join(self.script))
                 .current_dir(&directory);
             sh.env("PACKAGES", self.packages);
             sh.env("PROGRAMS", self.programs);
