@@ -35,7 +35,8 @@ enum Task {
     /// no process behind.
     Test,
     /// Runs conformance suite, tests of the doctor and random faults on Redis 7.0 and 8.0, Valkey 8.0 and 8.1, the tests of
-    /// PostgreSQL on version 17 and behind PgBouncer, and those of etcd on version 3.6.
+    /// PostgreSQL on version 17 and behind PgBouncer, those of etcd on version 3.6, and the conformance suite on three members
+    /// of etcd and of ZooKeeper.
     ///
     /// The servers are packages of Debian and a module of Go, made in target/servers. Not part of test or ci.
     Matrix,

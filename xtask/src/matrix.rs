@@ -99,9 +99,13 @@ const POSTGRES_TESTS: &str = "test --package leasehold --locked --no-fail-fast -
 const ETCD_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
                           etcd:: the_etcd_store doctor::clusters::";
 
+/// The filters match modules inside another module, which are only those of the conformance suite.
+const MEMBERS_TESTS: &str =
+    "test --workspace --locked --no-fail-fast --test it -- ::etcd:: ::zookeeper::";
+
 /// Runs the conformance suite, the tests of the doctor, and random faults of one server and many masters on each server of
-/// Redis; the tests of PostgreSQL on another version, and behind a pooler of transactions; and the tests and random faults of
-/// etcd on another version.
+/// Redis; the tests of PostgreSQL on another version, and behind a pooler of transactions; the tests and random faults of
+/// etcd on another version; and the conformance suite on three members of etcd and of ZooKeeper.
 pub(crate) fn test(steps: &mut Steps) {
     println!("{NEEDS}");
     processes::adopt_orphans();
@@ -140,6 +144,11 @@ pub(crate) fn test(steps: &mut Steps) {
         let path = ETCD.path("etcd")?;
         run(cargo_test(ETCD_TESTS).env("PATH", &path))?;
         faults::short(&["--only", "etcd"], Some(&path))
+    });
+    steps.run("three members of etcd and of ZooKeeper", || {
+        servers::ensure_etcd()?;
+        servers::ensure_zookeeper()?;
+        run(cargo_test(MEMBERS_TESTS).env("TESTKIT_MEMBERS", "3"))
     });
     steps.run("no process is left running", processes::check_descendants);
 }

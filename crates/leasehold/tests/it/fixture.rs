@@ -1,5 +1,6 @@
 //! The stores that every test of behaviour runs on.
 
+use std::env;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,9 @@ const CLOSED_MAX: Duration = Duration::from_secs(2);
 
 /// The number of buckets in a fixture with buckets: some tests use more names.
 const BUCKETS: usize = 8;
+
+/// The variable with the number of members of etcd and of ZooKeeper, if not one. `cargo xtask matrix` sets it.
+const MEMBERS: &str = "TESTKIT_MEMBERS";
 
 /// The cluster that tests share while any of them runs.
 static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
@@ -72,12 +76,14 @@ impl Fixture {
 
     pub(crate) fn zookeeper() -> Self {
         static SERVER: Mutex<Weak<ZookeeperServer>> = Mutex::new(Weak::new());
-        Self::Zookeeper(shared(&SERVER, ZookeeperServer::start))
+        let start = || ZookeeperServer::with(members(), "");
+        Self::Zookeeper(shared(&SERVER, start))
     }
 
     pub(crate) fn etcd() -> Self {
         static CLUSTER: Mutex<Weak<EtcdCluster>> = Mutex::new(Weak::new());
-        Self::Etcd(shared(&CLUSTER, EtcdCluster::start))
+        let start = || EtcdCluster::options().start(members());
+        Self::Etcd(shared(&CLUSTER, start))
     }
 
     pub(crate) fn redis() -> Self {
@@ -250,6 +256,10 @@ pub(crate) fn fresh_name(what: &str) -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{what}/{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn members() -> usize {
+    env::var(MEMBERS).map_or(1, |members| members.parse().unwrap())
 }
 
 /// What is shared already, or a new one.
