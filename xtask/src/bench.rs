@@ -7,6 +7,7 @@ use crate::tools::{cargo_line, run};
 pub(crate) fn compare(args: &[String]) -> Result<(), String> {
     servers::ensure_redis()?;
     servers::ensure_etcd()?;
+    servers::ensure_zookeeper()?;
     let mut program = cargo_line("run --release --locked --package leasehold-bench --bin compare");
     run(program.arg("--").args(args))
 }

@@ -24,7 +24,7 @@ pub(super) struct Language {
     build: &'static [&'static str],
     /// `LIBRARY` stands for the name of the library.
     run: &'static str,
-    pub(super) warm_up: Duration,
+    warm_up: Duration,
 }
 
 /// Until connections, scripts and caches are settled.
@@ -74,14 +74,14 @@ const JAVA: Language = Language {
     needs: "JDK 17 and Maven",
     programs: &["java", "mvn"],
     build: &["mvn --quiet --batch-mode package"],
-    run: "java -jar target/runner.jar",
+    run: "java -jar target/runner.jar --library LIBRARY",
     warm_up: LONG,
 };
 
 pub(super) const LEASEHOLD: &str = "leasehold";
 
 /// Leasehold first. `default` follows the documentation of the library.
-const LIBRARIES: [(&str, &[&str], &Language); 9] = [
+const LIBRARIES: [(&str, &[&str], &Language); 10] = [
     (LEASEHOLD, &["default", "no-handoff", "buckets"], &RUST),
     ("rslock", &["default", "fastest"], &RUST),
     ("distributed-lock", &["default", "fastest"], &RUST),
@@ -91,6 +91,7 @@ const LIBRARIES: [(&str, &[&str], &Language); 9] = [
     ("redisson", &["default", "fair", "spin", "expirable"], &JAVA),
     ("redis-semaphore", &["default", "fastest"], &NODE),
     ("etcd", &["default"], &GO),
+    ("curator", &["default"], &JAVA),
 ];
 
 /// The names of the libraries other than Leasehold.
@@ -120,12 +121,13 @@ impl LibraryVariant {
     pub(super) fn suits(&self, work: &Work) -> bool {
         let waits_differently = ["no-handoff", "fastest"].contains(&self.variant);
         let deployed = match work.deployment {
-            Deployment::Single | Deployment::Pinned => self.library != "etcd",
+            Deployment::Single | Deployment::Pinned => !["etcd", "curator"].contains(&self.library),
             Deployment::Masters | Deployment::DistantMasters | Deployment::DeadMaster => {
                 [LEASEHOLD, "rslock", "redlock", "redsync"].contains(&self.library)
             }
             Deployment::Cluster => self.library == LEASEHOLD,
             Deployment::Etcd => [LEASEHOLD, "etcd"].contains(&self.library),
+            Deployment::Zookeeper => [LEASEHOLD, "curator"].contains(&self.library),
         };
         let has_primitive = match (work.primitive, self.library) {
             (_, LEASEHOLD) => true,
@@ -138,6 +140,15 @@ impl LibraryVariant {
         };
         let slots = self.variant != "buckets" || work.deployment == Deployment::Cluster;
         deployed && has_primitive && slots && !(work.own_names && waits_differently)
+    }
+
+    /// How long it works before the window.
+    pub(super) fn warm_up(&self, work: &Work) -> Duration {
+        match work.deployment {
+            // The server is compiled at run time.
+            Deployment::Zookeeper => LONG,
+            _ => self.language.warm_up,
+        }
     }
 
     /// Builds its runner, or returns the reason why that cannot be done here.

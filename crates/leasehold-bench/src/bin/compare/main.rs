@@ -88,6 +88,10 @@ fn compare(options: &Options) -> Result<(), String> {
         let version = version.lines().next().unwrap_or_default().trim();
         report.versions.insert(name.into(), version.into());
     }
+    let zookeeper = servers::zookeeper_version();
+    report
+        .versions
+        .insert("zookeeper-server".into(), zookeeper.into());
     let variants = build(&options.only, &mut report.left_out)?;
     let works = options.works(&mut report.left_out);
     let plan = plan(&variants, &works, options.seed);

@@ -38,7 +38,7 @@ pub(super) fn measure(
     for runner in &mut runners {
         runner.wait_ready()?;
     }
-    let warm_up = variant.language.warm_up;
+    let warm_up = variant.warm_up(work);
     for runner in &mut runners {
         runner.work_for(warm_up)?;
     }

@@ -3,7 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use leasehold_testkit::{EtcdCluster, RedisOptions, RedisServer, eventually, free_port};
+use leasehold_testkit::{
+    EtcdCluster, RedisOptions, RedisServer, ZookeeperServer, eventually, free_port,
+};
 
 use super::machine;
 use super::proxy::Proxy;
@@ -15,6 +17,12 @@ use crate::tools::output;
 const MASTERS: usize = 5;
 const CLUSTER: usize = 3;
 
+/// Sessions may be as long as the leases of the runners.
+const ZOOKEEPER_LINES: &str = "maxSessionTimeout=30000";
+
+/// The archives of ZooKeeper, whose paths contain its version.
+const ZOOKEEPER: &str = include_str!("../../../../../xtask/src/zookeeper.txt");
+
 /// How long a cluster may take to be complete.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -23,6 +31,7 @@ pub(super) struct Servers {
     servers: Vec<RedisServer>,
     proxies: Vec<Proxy>,
     etcd: Option<EtcdCluster>,
+    zookeeper: Option<ZookeeperServer>,
     deployment: Deployment,
 }
 
@@ -32,7 +41,7 @@ impl Servers {
             Deployment::Single | Deployment::Pinned => 1,
             Deployment::Masters | Deployment::DistantMasters | Deployment::DeadMaster => MASTERS,
             Deployment::Cluster => CLUSTER,
-            Deployment::Etcd => 0,
+            Deployment::Etcd | Deployment::Zookeeper => 0,
         };
         let servers: Vec<_> = (0..count).map(|_| options(deployment).start()).collect();
         if deployment == Deployment::Pinned {
@@ -48,6 +57,8 @@ impl Servers {
             servers,
             proxies: proxies.map_err(|error| format!("proxy: {error}"))?,
             etcd: (deployment == Deployment::Etcd).then(EtcdCluster::start),
+            zookeeper: (deployment == Deployment::Zookeeper)
+                .then(|| ZookeeperServer::with(1, ZOOKEEPER_LINES)),
             deployment,
         };
         if deployment == Deployment::Cluster {
@@ -80,6 +91,9 @@ impl Servers {
         if let Some(etcd) = &self.etcd {
             return etcd.url();
         }
+        if let Some(zookeeper) = &self.zookeeper {
+            return zookeeper.url();
+        }
         let proxies = self.proxies.iter().map(|proxy| proxy.port);
         let ports: Vec<_> = match self.deployment {
             Deployment::DistantMasters | Deployment::DeadMaster => proxies.collect(),
@@ -101,7 +115,7 @@ impl Servers {
         }
     }
 
-    /// What the servers have done since their start. `None`: etcd does not count that.
+    /// What the servers have done since their start. `None`: etcd and ZooKeeper do not count that.
     pub(super) fn stats(&self) -> Option<ServerStats> {
         let stats = self.servers.iter().map(|server| {
             let info = server.cli(&["INFO", "all"]);
@@ -109,6 +123,11 @@ impl Servers {
         });
         stats.reduce(std::ops::Add::add)
     }
+}
+
+/// The version of ZooKeeper, whose archives have no program that prints it.
+pub(super) fn zookeeper_version() -> &'static str {
+    ZOOKEEPER.split('/').nth(4).unwrap_or_default()
 }
 
 fn options(deployment: Deployment) -> RedisOptions {

@@ -134,8 +134,8 @@ fn a_plan_has_each_suitable_variant_once_in_a_round() {
     for mut round in [first, second] {
         round.sort_unstable();
         round.dedup();
-        // Buckets are for the cluster, one library is for etcd, and three variants are semaphores.
-        assert_eq!(round.len(), variants.len() - 5);
+        // Buckets are for the cluster, a library each for etcd and ZooKeeper, and three variants are semaphores.
+        assert_eq!(round.len(), variants.len() - 6);
     }
     let independent = labels(3, 1, "independent");
     // Where each task has its own lock, a variant of waiting is the same work again.
@@ -146,6 +146,7 @@ fn a_plan_has_each_suitable_variant_once_in_a_round() {
     cluster.sort_unstable();
     assert_eq!(cluster, ["leasehold", "leasehold (buckets)"]);
     assert_eq!(labels(3, 1, "etcd").len(), 2);
+    assert_eq!(labels(3, 1, "zookeeper").len(), 2);
     assert!(labels(3, 1, "permit").contains(&"redisson (expirable)".to_owned()));
     assert!(labels(3, 1, "reads").contains(&"redisson".to_owned()));
 }

@@ -41,6 +41,8 @@ pub(super) enum Deployment {
     Cluster,
     /// One member of etcd.
     Etcd,
+    /// One server of ZooKeeper.
+    Zookeeper,
 }
 
 /// A lock of its own for each task.
@@ -65,7 +67,7 @@ const SHARED: Work = Work {
 };
 
 /// All of it.
-pub(super) const WORKS: [Work; 20] = [
+pub(super) const WORKS: [Work; 23] = [
     OWN,
     OWN.at(Deployment::Pinned).named(
         "pinned",
@@ -115,6 +117,15 @@ pub(super) const WORKS: [Work; 20] = [
     SHARED.with_tasks(2, 1).at(Deployment::Etcd).named(
         "etcd-ping-pong",
         "2 processes of one task, one lock in etcd: from release to acquisition in the other",
+    ),
+    OWN.at(Deployment::Zookeeper).named("zookeeper", "one task, one lock in ZooKeeper"),
+    SHARED.at(Deployment::Zookeeper).named(
+        "zookeeper-contended",
+        "64 tasks in one process, one lock in ZooKeeper, empty critical section",
+    ),
+    SHARED.with_tasks(2, 1).at(Deployment::Zookeeper).named(
+        "zookeeper-ping-pong",
+        "2 processes of one task, one lock in ZooKeeper: from release to acquisition in the other",
     ),
     OWN.with_primitive(Primitive::Semaphore).named("permit", "one task, one of 5 permits"),
     SHARED.with_primitive(Primitive::Semaphore).named(

@@ -8,7 +8,12 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.BiFunction;
 import java.util.stream.Collectors;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.ExponentialBackoffRetry;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
@@ -17,11 +22,14 @@ import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** Redisson, a thread for each task. The contract of a runner is in ../../README.md. */
+/** Redisson, and Curator for ZooKeeper, a thread for each task. The contract of a runner is in ../../README.md. */
 public final class Runner {
     private static final int HELD_MAX = 200_000;
     private static final int PERMITS = 5;
     private static final int TTL_S = 30;
+    private static final int CONNECT_MS = 5_000;
+    /** The versions in pom.xml. The archive of all libraries has no manifest of each. */
+    private static final Map<String, String> VERSIONS = Map.of("redisson", "3.45.1", "curator", "5.9.0");
     /** One of so many acquisitions of a read-write lock is that of a writer. */
     private static final int WRITES = 10;
 
@@ -41,7 +49,7 @@ public final class Runner {
     private interface Primitive {
         void acquire() throws Exception;
 
-        void release();
+        void release() throws Exception;
     }
 
     /** No lease: renewed by its watchdog, as its documentation recommends. */
@@ -52,6 +60,17 @@ public final class Runner {
 
         public void release() {
             lock.unlock();
+        }
+    }
+
+    /** Each acquisition has a node of its own, so all tasks can share a session. */
+    private record CuratorMutex(InterProcessMutex mutex) implements Primitive {
+        public void acquire() throws Exception {
+            mutex.acquire();
+        }
+
+        public void release() throws Exception {
+            mutex.release();
         }
     }
 
@@ -229,8 +248,7 @@ public final class Runner {
         }
 
         String json() {
-            String version = Redisson.class.getPackage().getImplementationVersion();
-            return "{\"version\":\"" + (version == null ? "3.45.1" : version)
+            return "{\"version\":\"" + VERSIONS.get(args.get("library"))
                     + "\",\"acquisitions\":" + acquisitions
                     + ",\"wait_us\":" + json(waits)
                     + ",\"wait_max_us\":" + waitMax
@@ -240,14 +258,31 @@ public final class Runner {
         }
     }
 
-    private void run() throws Exception {
+    /** Connects, and returns the constructor of a task's lock from its name and the number of the task. */
+    private BiFunction<String, Integer, Primitive> connect() throws Exception {
+        String url = args.get("url");
+        if (args.get("library").equals("curator")) {
+            CuratorFramework client = CuratorFrameworkFactory.newClient(
+                    url.replace("zookeeper://", ""),
+                    TTL_S * 1_000,
+                    CONNECT_MS,
+                    new ExponentialBackoffRetry(1_000, 3));
+            client.start();
+            client.blockUntilConnected();
+            return (name, task) -> new CuratorMutex(new InterProcessMutex(client, "/" + name));
+        }
         Config config = new Config();
-        config.useSingleServer().setAddress(args.get("url"));
+        config.useSingleServer().setAddress(url);
         RedissonClient client = Redisson.create(config);
+        return (name, task) -> create(client, name, task);
+    }
+
+    private void run() throws Exception {
+        BiFunction<String, Integer, Primitive> create = connect();
         List<Primitive> locks = new ArrayList<>();
         for (int task = 0; task < tasks; task++) {
             String name = ownNames ? args.get("name") + "/" + task : args.get("name");
-            locks.add(create(client, name, task));
+            locks.add(create.apply(name, task));
         }
         System.out.println("ready");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
@@ -268,7 +303,7 @@ public final class Runner {
             System.err.println(exception);
             status = 1;
         }
-        // Redisson's own threads would keep the process.
+        // The libraries' own threads would keep the process.
         System.out.flush();
         Runtime.getRuntime().halt(status);
     }
