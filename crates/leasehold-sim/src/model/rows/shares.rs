@@ -23,6 +23,12 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
             mutation = Some(Mutation::EarliestStays);
         "but a late conversion is applied whatever tokens the lease has": rule,
             mutation = Some(Mutation::ConvertsAnyToken);
+        "but a repeated request gets a token of its own": rule,
+            mutation = Some(Mutation::RepeatRenewsToken);
+        "but a release grants nothing to the waiters": rule,
+            mutation = Some(Mutation::LeavesWaiters);
+        "but a late release ends the lease of another client": rule,
+            mutation = Some(Mutation::EndsAnother);
         "three clients take two, two and one of three permits": permits;
         "but the limit counts holders, not permits": permits,
             faults = 0, mutation = Some(Mutation::CountsHolders);

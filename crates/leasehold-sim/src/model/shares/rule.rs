@@ -77,6 +77,7 @@ impl Shares {
         }
         let op = self.op(at, message);
         let mut outcome = self.run(state, &op);
+        self.replace_step(&before, state, at, message);
         match message {
             Message::Acquire { .. } if self.has(Mutation::PastTheHead) => {
                 let queue = [None; CLIENTS];
@@ -107,6 +108,30 @@ impl Shares {
         self.mutate(&before, state, at);
         state.flaw = self.flaw(&before, state, at);
         outcome
+    }
+
+    /// Applies a mutation that changes the state of the store but not the reply.
+    fn replace_step(&self, before: &State, state: &mut State, at: usize, message: Message) {
+        let holds = |at: usize| before.shares[at].holds();
+        match (self.mutation, message) {
+            (Some(Mutation::LeavesWaiters), Message::Release) => {
+                let queue = [None; CLIENTS];
+                *state = State { queue, ..*before };
+                self.run(state, &self.op(at, message));
+                state.wait(before.waiters().filter(|queued| queued.client != at));
+            }
+            (Some(Mutation::EndsAnother), Message::Release) if !holds(at) => {
+                let mut holders = (0..CLIENTS).filter(|other| holds(*other));
+                if let Some(other) = holders.next() {
+                    *state = *before;
+                    self.run(state, &self.op(other, message));
+                }
+            }
+            (Some(Mutation::RepeatRenewsToken), Message::Acquire { .. }) if holds(at) => {
+                state.shares[at].token = state.last_token() + 1;
+            }
+            _ => {}
+        }
     }
 
     fn run(&self, state: &mut State, op: &Op) -> Outcome {

@@ -41,6 +41,12 @@ pub(crate) enum Mutation {
     ConvertsAnyToken,
     /// The limit counts holders, not weights.
     CountsHolders,
+    /// A release grants nothing to the waiters.
+    LeavesWaiters,
+    /// A release of a lease that does not hold ends another one.
+    EndsAnother,
+    /// A repeated acquire gets a token of its own.
+    RepeatRenewsToken,
 }
 
 /// The permits of the semaphore.
