@@ -32,11 +32,12 @@ const SECTION_MAX: Duration = Duration::from_secs(1);
 const WITH_TASKS: &[Scenario] = &[Uncontended, Independent, Contended, Many, Renew, Watched];
 
 /// The options that only some scenarios have.
-const SCENARIOS_OF: [(&str, &[Scenario]); 11] = [
+const SCENARIOS_OF: [(&str, &[Scenario]); 12] = [
     ("tasks", WITH_TASKS),
     ("threads", WITH_TASKS),
     ("processes", &[Contended, Many, Observe]),
     ("section", &[Contended]),
+    ("reads", &[Contended]),
     ("names", &[Many]),
     ("waiters", &[Wakeup]),
     ("observers", &[Observe]),
@@ -105,6 +106,10 @@ pub(crate) struct Settings {
     /// contended: duration of the critical section
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0")]
     pub(crate) section: Duration,
+    /// contended: of a hundred acquisitions so many read, and the others write; without it the lock is a mutex
+    #[arg(long, value_name = "PERCENT", value_parser = up_to::<u8>(99))]
+    #[arg(conflicts_with = "advisory")]
+    pub(crate) reads: Option<u8>,
     /// many: number of locks; 1000 if not given
     #[arg(long, value_name = "N", value_parser = up_to::<u32>(1_000_000))]
     #[arg(default_value = "1", hide_default_value = true)]

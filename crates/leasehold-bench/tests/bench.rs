@@ -136,7 +136,19 @@ fn tasks_of_several_processes_exclude_each_other() {
     for store in [server.url(), file] {
         let args = ["contended", "--tasks", "4", "--processes", "3"];
         let report = check_contention(&store, &args, 3);
-        assert!(report["section"].is_null());
+        assert!(report["section"].is_null() && report["writers"].is_null());
+        let args = [
+            "contended",
+            "--tasks",
+            "4",
+            "--processes",
+            "3",
+            "--reads",
+            "50",
+        ];
+        let report = check_contention(&store, &args, 3);
+        let writers = number(&report, "writers.wait.count");
+        assert!(writers > 0.0 && writers < number(&report, "wait.count"));
         let args = ["many", "--names", "50", "--tasks", "8", "--processes", "2"];
         assert_eq!(check_contention(&store, &args, 2)["names"], 50);
     }

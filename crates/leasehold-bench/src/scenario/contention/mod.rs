@@ -25,6 +25,10 @@ const WARM_UP: u32 = 10;
 /// The shortest warm-up: processes must have begun and met.
 const WARM_UP_MIN: Duration = Duration::from_millis(300);
 
+/// The aim for the wait of a writer among readers: so many critical sections, and this time.
+const WRITER_WAIT_SECTIONS: u32 = 3;
+const WRITER_WAIT: Duration = Duration::from_millis(25);
+
 /// Lets all tasks lock and release for the duration.
 pub(super) async fn measure(
     settings: &Settings,
@@ -71,6 +75,7 @@ fn findings(settings: &Settings, shares: &[Share]) -> Findings {
         ("by_process", by_process.collect::<Vec<_>>().into()),
         ("fairness", fairness(&total, shares, seconds)),
         ("section", section(settings, &total)),
+        ("writers", writers(settings, &total)),
         (
             "exclusion",
             json!({
@@ -103,6 +108,18 @@ fn section(settings: &Settings, total: &Share) -> Value {
         "requested_us": round(settings.section.as_secs_f64() * 1e6),
         "mean_us": round(per(counts.section_ns, counts.sections) / 1e3),
         "in_use": fine(per(counts.in_section_ns, 1) / duration_ns),
+    })
+}
+
+/// How long writers waited among readers.
+fn writers(settings: &Settings, total: &Share) -> Value {
+    if settings.reads.is_none() {
+        return Value::Null;
+    }
+    let aim = settings.section * WRITER_WAIT_SECTIONS + WRITER_WAIT;
+    json!({
+        "wait": total.writer_waits.spread(),
+        "wait_p99_aim_us": round(aim.as_secs_f64() * 1e6),
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold::{Guard, ReadGuard, RwLock, WriteGuard};
 use serde::{Deserialize, Serialize};
 
 use super::names::Names;
@@ -20,7 +21,7 @@ use crate::sleep::SleepTimer;
 use crate::target::Session;
 use crate::worker::{Orders, reply};
 use crate::workers::Job;
-use crate::{Result, failed};
+use crate::{Failure, Result, failed};
 
 /// The number of waits that a task keeps before it records them: few locks, little memory.
 const WAITS_KEPT: usize = 256;
@@ -32,6 +33,8 @@ pub(super) struct Share {
     /// The acquisitions of each task.
     pub(super) by_task: Vec<u64>,
     pub(super) waits: Latencies,
+    /// Those of writers, beside readers.
+    pub(super) writer_waits: Latencies,
     /// `None`: the store has no calls to count.
     pub(super) calls: Option<u64>,
     pub(super) handoffs: u64,
@@ -61,9 +64,12 @@ pub(super) struct Tasks {
 struct Shared {
     names: Names,
     locks: Vec<leasehold::Mutex>,
+    /// The lock of readers and writers, and how many of a hundred acquisitions read.
+    rw_lock: Option<(RwLock, u8)>,
     check: ExclusionCheck,
     section: Duration,
     waits: Mutex<Latencies>,
+    writer_waits: Mutex<Latencies>,
 }
 
 struct Task {
@@ -73,6 +79,14 @@ struct Task {
     counts: Counts,
     /// Measured instead of the library.
     baseline: Option<BaselineLock>,
+}
+
+/// What a task holds.
+enum Acquired {
+    Baseline,
+    Mutex(Guard),
+    Reader(ReadGuard),
+    Writer(WriteGuard),
 }
 
 /// Takes part as a worker.
@@ -94,6 +108,10 @@ impl Tasks {
         let locks: Result<Vec<_>> = (0..settings.names)
             .map(|name| session.mutex(name))
             .collect();
+        let rw_lock = settings.reads.map(|reads| {
+            let lock = session.rw_lock("rw")?;
+            Ok::<_, Failure>((lock, reads))
+        });
         let tasks: Result<Vec<_>> = (0..settings.tasks)
             .map(|task| {
                 let baseline = settings
@@ -109,8 +127,10 @@ impl Tasks {
                 names: Names::new(settings.names),
                 check: ExclusionCheck::new(settings.names),
                 locks: locks?,
+                rw_lock: rw_lock.transpose()?,
                 section: settings.section,
                 waits: Mutex::default(),
+                writer_waits: Mutex::default(),
             }),
             tasks: tasks?,
             session,
@@ -137,6 +157,7 @@ impl Tasks {
             counts,
             by_task,
             waits: mem::take(&mut lock(&self.shared.waits)),
+            writer_waits: mem::take(&mut lock(&self.shared.writer_waits)),
             calls: calls.zip(calls_after).map(|(before, after)| after - before),
             handoffs: handoffs_after - handoffs,
             observations: self.shared.check.observations(),
@@ -159,29 +180,29 @@ impl Task {
         let mut requested = Moment::now();
         while requested < window.until {
             let name = shared.names.choose(&mut self.random);
-            let guard = match &mut self.baseline {
-                Some(lock) => {
-                    lock.half().await?;
-                    None
-                }
-                None => Some(shared.locks[name].lock().await?),
-            };
+            let held = self.acquire(&shared, name).await?;
             let granted = Moment::now();
-            let token = match &guard {
+            let token = match held.guard() {
                 Some(guard) => guard.token().get(),
                 // The clock of the machine orders holders as tokens would.
                 None => granted.nanos_since(Moment::default()),
             };
-            shared.check.acquired(name, token);
+            // Readers share the lock.
+            let is_checked = !matches!(held, Acquired::Reader(_));
+            if is_checked {
+                shared.check.acquired(name, token);
+            }
             let ended = self
                 .critical_section(shared.section, granted, &window)
                 .await?;
-            shared.check.releasing(name, token, granted, ended);
-            if let Some(lock) = &mut self.baseline {
-                lock.close().await?;
+            if is_checked {
+                shared.check.releasing(name, token, granted, ended);
             }
-            if let Some(guard) = guard {
-                guard.release().await?;
+            let is_writer = matches!(held, Acquired::Writer(_));
+            self.release(held).await?;
+            if is_writer && granted >= window.from {
+                let nanos = granted.nanos_since(requested);
+                lock(&shared.writer_waits).record_nanos(nanos, 1);
             }
             self.count(&shared, requested, granted, &window);
             if self.counts.checked.is_multiple_of(LOCKS_IN_A_ROW) {
@@ -191,6 +212,32 @@ impl Task {
         }
         self.record_waits(&shared);
         Ok(self.counts)
+    }
+
+    async fn acquire(&mut self, shared: &Shared, name: usize) -> Result<Acquired> {
+        if let Some(lock) = &mut self.baseline {
+            lock.half().await?;
+            return Ok(Acquired::Baseline);
+        }
+        Ok(match &shared.rw_lock {
+            None => Acquired::Mutex(shared.locks[name].lock().await?),
+            Some((lock, reads)) => match self.random.u8(..100) < *reads {
+                true => Acquired::Reader(lock.read().await?),
+                false => Acquired::Writer(lock.write().await?),
+            },
+        })
+    }
+
+    async fn release(&mut self, held: Acquired) -> Result<()> {
+        match held {
+            Acquired::Baseline => match &mut self.baseline {
+                Some(lock) => lock.close().await,
+                None => Ok(()),
+            },
+            Acquired::Mutex(guard) => Ok(guard.release().await?),
+            Acquired::Reader(guard) => Ok(guard.release().await?),
+            Acquired::Writer(guard) => Ok(guard.release().await?),
+        }
     }
 
     /// Sleeps in the critical section. Returns when it ended.
@@ -235,6 +282,17 @@ impl Task {
     }
 }
 
+impl Acquired {
+    fn guard(&self) -> Option<&Guard> {
+        match self {
+            Self::Baseline => None,
+            Self::Mutex(guard) => Some(guard),
+            Self::Reader(guard) => Some(guard),
+            Self::Writer(guard) => Some(guard),
+        }
+    }
+}
+
 impl Share {
     /// All shares as one.
     pub(super) fn total(shares: &[Self]) -> Self {
@@ -248,6 +306,7 @@ impl Share {
             total.counts += share.counts;
             total.by_task.extend_from_slice(&share.by_task);
             total.waits.add(&share.waits);
+            total.writer_waits.add(&share.writer_waits);
         }
         total
     }

@@ -11,6 +11,7 @@ fn settings(processes: u16) -> Settings {
     Settings {
         processes,
         section: Duration::from_millis(1),
+        reads: Some(90),
         ..Settings::of(Scenario::Contended)
     }
 }
@@ -29,6 +30,7 @@ fn share(by_task: [u64; 2], wait_us: u64) -> Share {
             checked: acquisitions + 10,
         },
         by_task: by_task.into(),
+        writer_waits: waits.clone(),
         waits,
         calls: Some(acquisitions / 4),
         handoffs: acquisitions / 2,
@@ -52,6 +54,8 @@ fn figures_are_what_was_counted() {
             ("wait.p50_us", 300.0),
             ("wait.max_us", 300.0),
             ("fairness.wait_p99_per_p50", 1.0),
+            ("writers.wait.p99_us", 300.0),
+            ("writers.wait_p99_aim_us", 28_000.0),
             ("fairness.process_share_min", 0.4),
             ("fairness.process_share_max", 0.6),
             // An equal share is 600 for a process and 300 for a task.
