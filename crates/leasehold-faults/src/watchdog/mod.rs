@@ -9,6 +9,7 @@ mod many_clients;
 mod nodes;
 mod paused_holder;
 mod pauses;
+mod permits;
 mod pid_reuse;
 mod world;
 
@@ -70,4 +71,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario::new(WATCHDOG, 12, "node-store-partition", (100, 2), nodes::node_store_partition,
         KEPT_AIM,
         "the network from one of two nodes to the store loses everything, or is cut"),
+    Scenario::new(WATCHDOG, 13, "permits-watched", (300, 3), permits::watched,
+        KILLED_AIM,
+        "8 processes share 5 permits, ttl 30 s; every second, one that has a permit is killed. Measured: from before \
+         the kill until 5 others have permits").killed(),
+    Scenario::new(WATCHDOG, 14, "permits-expired", (300, 3), permits::expired,
+        "5 permits at most; back within the ttl, 1 % and 50 ms",
+        "the same without a watchdog, ttl 900 ms"),
 ];
