@@ -14,18 +14,10 @@ pub(crate) struct ClockShim {
 impl ClockShim {
     /// Compiles the shim into a directory.
     pub(crate) fn build(directory: &Path) -> Self {
-        let source = directory.join("clock.c");
         let shim = Self {
-            library: directory.join("clock.so"),
+            library: compile(directory, "clock", SOURCE),
             offset: directory.join("clock.offset"),
         };
-        fs::write(&source, SOURCE).expect("the shim's source");
-        let status = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
-            .args([&shim.library, &source])
-            .status()
-            .expect("cc is missing; install a C compiler");
-        assert!(status.success(), "the clock shim does not compile");
         shim.set(0);
         shim
     }
@@ -58,4 +50,17 @@ impl ClockShim {
         file.write_all_at(&offset_ms.to_ne_bytes(), 0)
             .expect("the offset file");
     }
+}
+
+/// Compiles a shim into a directory, and returns the library.
+pub(crate) fn compile(directory: &Path, name: &str, source: &str) -> PathBuf {
+    let [file, library] = ["c", "so"].map(|suffix| directory.join(format!("{name}.{suffix}")));
+    fs::write(&file, source).expect("the shim's source");
+    let status = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
+        .args([&library, &file])
+        .status()
+        .expect("cc is missing; install a C compiler");
+    assert!(status.success(), "the {name} shim does not compile");
+    library
 }

@@ -1,6 +1,6 @@
 //! A real PostgreSQL server of a test's own.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Signal, geteuid};
 use tempfile::TempDir;
 
-use crate::clock::ClockShim;
+use crate::clock::{ClockShim, compile};
 use crate::pgbouncer::PgBouncer;
 use crate::process::{AS_NOBODY, NOBODY};
 use crate::supervised::Supervised;
@@ -17,6 +17,8 @@ use crate::wait::{eventually, free_port};
 
 /// How long a server may take to start, and to end.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+const DISK: &str = include_str!("../shim/disk.c");
 
 /// Where Debian keeps the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -43,7 +45,15 @@ pub struct PostgresServer {
     programs: PathBuf,
     directory: TempDir,
     port: u16,
+    setup: Setup,
+}
+
+/// What is special about a server.
+#[derive(Default)]
+pub(crate) struct Setup {
     clock: Option<ClockShim>,
+    /// The shim of a disk, and the file that exists while it is full.
+    disk: Option<[PathBuf; 2]>,
 }
 
 impl PostgresServer {
@@ -54,7 +64,7 @@ impl PostgresServer {
     /// If PostgreSQL is missing or does not come up.
     #[must_use]
     pub fn start() -> Self {
-        Self::start_on(|_| None)
+        Self::start_on(|_| Setup::default())
     }
 
     /// The same with a wall clock that [`PostgresServer::step_clock`] moves.
@@ -64,10 +74,26 @@ impl PostgresServer {
     /// If PostgreSQL or a C compiler is missing, or the server does not come up.
     #[must_use]
     pub fn start_with_clock() -> Self {
-        Self::start_on(|directory| Some(ClockShim::build(directory)))
+        Self::start_on(|directory| Setup {
+            clock: Some(ClockShim::build(directory)),
+            ..Setup::default()
+        })
     }
 
-    fn start_on(clock: impl FnOnce(&Path) -> Option<ClockShim>) -> Self {
+    /// The same with a disk that [`PostgresServer::set_full`] fills.
+    ///
+    /// # Panics
+    ///
+    /// If PostgreSQL or a C compiler is missing, or the server does not come up.
+    #[must_use]
+    pub fn start_with_disk() -> Self {
+        Self::start_on(|directory| Setup {
+            disk: Some([compile(directory, "disk", DISK), directory.join("disk.full")]),
+            ..Setup::default()
+        })
+    }
+
+    fn start_on(setup: impl FnOnce(&Path) -> Setup) -> Self {
         let programs = programs().expect(
             "PostgreSQL is missing; run cargo xtask test, which installs the package postgresql",
         );
@@ -75,14 +101,14 @@ impl PostgresServer {
         if geteuid().is_root() {
             chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("a directory of nobody");
         }
-        let (port, clock) = (free_port(), clock(directory.path()));
+        let (port, setup) = (free_port(), setup(directory.path()));
         let mut server = Self {
             pooler: None,
-            process: start_process(&programs, directory.path(), port, clock.as_ref()),
+            process: start_process(&programs, directory.path(), port, &setup),
             programs,
             directory,
             port,
-            clock,
+            setup,
         };
         server.until_ready();
         server.pooler = PgBouncer::of_environment(port);
@@ -118,9 +144,23 @@ impl PostgresServer {
     pub fn restart(&mut self) {
         self.process.signal(Signal::QUIT);
         eventually(TIMEOUT, || !self.process.alive());
-        let (directory, clock) = (self.directory.path(), self.clock.as_ref());
-        self.process = start_process(&self.programs, directory, self.port, clock);
+        let directory = self.directory.path();
+        self.process = start_process(&self.programs, directory, self.port, &self.setup);
         self.until_ready();
+    }
+
+    /// Fills its disk, or makes room: no file of it can grow while the disk is full.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started with such a disk.
+    pub fn set_full(&self, full: bool) {
+        let disk = self.setup.disk.as_ref();
+        let [_, file] = disk.expect("a server with a disk of its own");
+        match full {
+            true => drop(File::create(file).expect("the file of a full disk")),
+            false => fs::remove_file(file).expect("the file of a full disk"),
+        }
     }
 
     /// Moves its wall clock by so many milliseconds.
@@ -129,7 +169,7 @@ impl PostgresServer {
     ///
     /// If it was not started with a clock of its own.
     pub fn step_clock(&self, delta_ms: i64) {
-        let clock = self.clock.as_ref();
+        let clock = self.setup.clock.as_ref();
         clock
             .expect("a server with a clock of its own")
             .step(delta_ms);
@@ -215,7 +255,7 @@ fn start_process(
     programs: &Path,
     directory: &Path,
     port: u16,
-    clock: Option<&ClockShim>,
+    setup: &Setup,
 ) -> Supervised {
     let path = |path: &Path| path.to_str().expect("a plain path").to_owned();
     let (bin, home, port) = (path(programs), path(directory), port.to_string());
@@ -224,7 +264,11 @@ fn start_process(
         argv.extend(AS_NOBODY);
     }
     argv.extend(["sh", "-c", SCRIPT, "sh", &bin, &home, &port]);
-    let env = clock.map(ClockShim::env);
+    let clock = setup.clock.as_ref().map(ClockShim::env);
+    let env = clock.or(match &setup.disk {
+        Some([library, full]) => Some([("LD_PRELOAD", &**library), ("DISK_FULL_FILE", &**full)]),
+        None => None,
+    });
     let env = env.as_ref().map_or(&[][..], |env| &env[..]);
     Supervised::start(&directory.join("server.log"), &argv, env)
 }

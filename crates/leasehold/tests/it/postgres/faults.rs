@@ -1,6 +1,9 @@
 //! Connections that end, and servers.
 
-use leasehold::__private::store::WakeupMode;
+use std::time::Duration;
+
+use leasehold::Client;
+use leasehold::__private::store::{Reply, WakeupMode};
 use leasehold_core::Outcome;
 
 use super::*;
@@ -85,4 +88,50 @@ async fn a_server_that_is_gone_is_a_certain_failure() {
     assert_eq!((error.lock(), error.store()), (Some("a"), Some(&*text)));
     let polls = async || store.capabilities().wakeup == WakeupMode::Nothing;
     eventually_async(SOON, polls).await;
+}
+
+/// Without room for data, new locks are refused and leases are renewed in the pages that there are. Without room for the
+/// log, the server ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_a_clear_error_and_a_loss_in_time() {
+    let mut server = PostgresServer::start_with_disk();
+    let store = open(&server.url()).await;
+    let client = Client::builder().ttl(Duration::from_secs(6));
+    let client = client.connect(&server.url()).await.unwrap();
+    let guard = client.mutex("held").unwrap().lock().await.unwrap();
+    granted(&*store, acquire("a", 1)).await;
+    server.set_full(true);
+    let names: Vec<_> = (0..1_000).map(|number| format!("n{number}")).collect();
+    let replies = store
+        .apply(names.iter().map(|name| acquire(name, 1)).collect())
+        .await;
+    for (name, reply) in names.iter().zip(replies) {
+        let Reply::Rejected(error) = reply else {
+            panic!("{name}: {reply:?}");
+        };
+        assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+        assert!(error.to_string().contains("make room"), "{error}");
+        let text = store.to_string();
+        assert_eq!((error.lock(), error.store()), (Some(&**name), Some(&*text)));
+    }
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
+    server.set_full(false);
+    works(&*store).await;
+
+    server.set_full(true);
+    let switch = "SELECT pg_switch_wal(), txid_current()";
+    let is_lost = async || {
+        server.psql().args(["-c", switch]).output().unwrap();
+        guard.state().is_lost()
+    };
+    eventually_async(SOON, is_lost).await;
+    assert!(guard.time_left() > Duration::ZERO);
+    let error = rejected_or_unknown(&*store, acquire("refused", 1)).await;
+    assert_eq!(error.lock(), Some("refused"), "{error}");
+    assert_eq!(error.store(), Some(&*store.to_string()), "{error}");
+    server.set_full(false);
+    server.restart();
+    until_works(&*store, "works").await;
+    let next = client.mutex("held").unwrap().lock_timeout(SOON).await;
+    assert!(next.unwrap().unwrap().token() > guard.token());
 }
