@@ -111,16 +111,16 @@ mod tests {
     #[test]
     fn names_select_scenarios_and_the_short_form_is_the_default() {
         let all = watchdog::SCENARIOS.len();
-        // The short form has no failovers without replicas that acknowledge.
+        // The short form has no failovers without a replica or a standby that acknowledges.
         for (line, short, worlds, leaders, watchdog) in [
-            ("", true, 14, 4, all),
-            ("--short", true, 14, 4, all),
-            ("--times-percent 10", false, 14, 5, all),
-            ("--minutes 5", false, 20, 5, all),
+            ("", true, 14, 5, all),
+            ("--short", true, 14, 5, all),
+            ("--times-percent 10", false, 14, 7, all),
+            ("--minutes 5", false, 20, 7, all),
             ("--only single", true, 8, 0, 0),
             ("--only random --minutes 30", false, 20, 0, 0),
             ("--only watchdog", true, 0, 0, all),
-            ("--only leaders --minutes 30", false, 0, 5, 0),
+            ("--only leaders --minutes 30", false, 0, 7, 0),
             ("--only masters,bucket,leaders-file,killed", true, 3, 1, 1),
         ] {
             let args = parse(line).unwrap();

@@ -26,14 +26,20 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 /// The only user of the server, with all rights.
 const USER: &str = "testkit";
 
-/// Makes a database unless there is one, and starts its server, which need not survive a crash of the machine. The arguments
-/// are the directories of the programs and of the server, and its port.
+/// Makes a database unless there is one, or the copy of another, and starts its server, which need not survive a crash of the
+/// machine. The arguments are the directories of the programs and of the server, its port, the server that it follows, if it
+/// is a standby, and more settings.
 const SCRIPT: &str = r#"
 cd "$2" || exit
-[ -e data/PG_VERSION ] || "$1/initdb" -D data -U testkit -A trust -E UTF8 --locale=C --no-sync || exit
+if [ ! -e data/PG_VERSION ] && [ -n "$4" ]; then
+    "$1/pg_basebackup" -D data -d "$4" -c fast --no-sync && touch data/standby.signal || exit
+elif [ ! -e data/PG_VERSION ]; then
+    "$1/initdb" -D data -U testkit -A trust -E UTF8 --locale=C --no-sync || exit
+fi
 exec "$1/postgres" -D data -c unix_socket_directories="$2" -c listen_addresses=127.0.0.1 -c port="$3" \
     -c fsync=off -c full_page_writes=off -c synchronous_commit=off -c max_wal_senders=0 \
-    -c shared_buffers=32MB -c max_connections=800 -c autovacuum=off
+    -c shared_buffers=32MB -c max_connections=800 -c autovacuum=off \
+    -c primary_conninfo="$4 application_name=standby" $5
 "#;
 
 /// A running PostgreSQL server on a port of 127.0.0.1, and behind a unix socket in a directory of its own. It ends when it
@@ -51,9 +57,13 @@ pub struct PostgresServer {
 /// What is special about a server.
 #[derive(Default)]
 pub(crate) struct Setup {
-    clock: Option<ClockShim>,
+    pub(crate) clock: Option<ClockShim>,
     /// The shim of a disk, and the file that exists while it is full.
-    disk: Option<[PathBuf; 2]>,
+    pub(crate) disk: Option<[PathBuf; 2]>,
+    /// The [`PostgresServer::connection`] of its primary, if it is a standby.
+    pub(crate) follows: String,
+    /// More settings.
+    pub(crate) settings: &'static str,
 }
 
 impl PostgresServer {
@@ -93,7 +103,7 @@ impl PostgresServer {
         })
     }
 
-    fn start_on(setup: impl FnOnce(&Path) -> Setup) -> Self {
+    pub(crate) fn start_on(setup: impl FnOnce(&Path) -> Setup) -> Self {
         let programs = programs().expect(
             "PostgreSQL is missing; run cargo xtask test, which installs the package postgresql",
         );
@@ -142,8 +152,31 @@ impl PostgresServer {
     ///
     /// If it does not come up.
     pub fn restart(&mut self) {
+        self.crash();
+        self.launch();
+    }
+
+    /// Ends all of its processes at once, as a crash does.
+    pub(crate) fn crash(&self) {
         self.process.signal(Signal::QUIT);
         eventually(TIMEOUT, || !self.process.alive());
+    }
+
+    /// Starts it after a crash, as the standby of a server that it copies.
+    pub(crate) fn follow(&mut self, follows: String) {
+        let data = self.directory.path().join("data");
+        fs::remove_dir_all(data).expect("the data of an ended server");
+        self.setup.follows = follows;
+        self.launch();
+    }
+
+    /// How a standby connects to it.
+    pub(crate) fn connection(&self) -> String {
+        let directory = self.directory.path().display();
+        format!("host={directory} port={} user={USER}", self.port)
+    }
+
+    fn launch(&mut self) {
         let directory = self.directory.path();
         self.process = start_process(&self.programs, directory, self.port, &self.setup);
         self.until_ready();
@@ -264,6 +297,7 @@ fn start_process(
         argv.extend(AS_NOBODY);
     }
     argv.extend(["sh", "-c", SCRIPT, "sh", &bin, &home, &port]);
+    argv.extend([&*setup.follows, setup.settings]);
     let clock = setup.clock.as_ref().map(ClockShim::env);
     let env = clock.or(match &setup.disk {
         Some([library, full]) => Some([("LD_PRELOAD", &**library), ("DISK_FULL_FILE", &**full)]),

@@ -182,7 +182,8 @@ pub(crate) struct World {
     pub(crate) wall: Option<Nanos>,
     /// The number of servers. More than one are many masters, of which fewer than a majority forget at a time.
     pub(crate) servers: usize,
-    /// Whether all replicas of a server acknowledge each grant before it counts, so that a failover forgets none.
+    /// Whether all replicas of a server, or its standby, acknowledge each grant before it counts, so that a failover
+    /// forgets none.
     pub(crate) replicated: bool,
     /// Whether nodes of the watchdog keep leases of live processes alive and release those of dead ones.
     pub(crate) watched: bool,

@@ -50,6 +50,7 @@ labelled! {
         RestartMembers: "`kill -9` of all members of etcd or ZooKeeper, restart with their data",
         CompactRevisions: "compaction of the revisions in etcd",
         RevokeSession: "the lease of a session in etcd revoked",
+        PromoteStandby: "promotion of a PostgreSQL standby, its primary ended before or after it",
         SlowServer: "a server without a reply, because the machine was busy",
     }
 }
@@ -59,7 +60,7 @@ impl Fault {
     pub(crate) fn is_failover(self) -> bool {
         matches!(
             self,
-            Self::OrderFailover | Self::KillMaster | Self::StopMaster
+            Self::OrderFailover | Self::KillMaster | Self::StopMaster | Self::PromoteStandby
         )
     }
 

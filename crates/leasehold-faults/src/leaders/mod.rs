@@ -45,6 +45,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         |run| lead(run, StoreKind::Sentinel { replicated: true }),
         "the same, and all replicas acknowledge each grant",
     ),
+    scenario(
+        "leaders-standby",
+        (300, 0),
+        |run| lead(run, StoreKind::Postgres { synchronous: false }),
+        "PostgreSQL with a standby, promoted after or before a crash of the primary",
+    ),
+    scenario(
+        "leaders-synchronous",
+        (300, 4),
+        |run| lead(run, StoreKind::Postgres { synchronous: true }),
+        "the same, and the standby acknowledges each commit",
+    ),
 ];
 
 const fn scenario(
@@ -65,7 +77,7 @@ fn lead(run: &Run, kind: StoreKind) -> Outcome {
     let has_times = kind != StoreKind::File;
     let note = history::World {
         servers: kind.servers(),
-        replicated: kind.is_replicated(),
+        replicated: kind.keeps_grants(),
         ..history::World::default()
     };
     let report = world.recording.check(run, "", has_times, note);

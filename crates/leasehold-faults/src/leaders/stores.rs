@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use leasehold_testkit::{RedisServer, Restart, SentinelSet, eventually};
+use leasehold_testkit::{PostgresPair, RedisServer, Restart, SentinelSet, eventually};
 use tempfile::TempDir;
 
 use crate::admission::{self, is_admitted};
@@ -27,18 +27,20 @@ pub(super) enum StoreKind {
     Sentinel { replicated: bool },
     /// Three masters with `appendfsync always`.
     Masters,
+    /// A primary of PostgreSQL and a standby, which is promoted.
+    Postgres { synchronous: bool },
     /// A file of SQLite.
     File,
 }
 
 impl StoreKind {
-    /// The ttls of candidates. With Sentinel some leases outlast a failover; a longer one would have 3 s until its first
+    /// The ttls of candidates. In worlds with failovers some leases outlast a failover; a longer one would have 3 s until its first
     /// renewal, if a waiter was granted it.
     pub(super) fn ttls_ms(self) -> &'static [u64] {
         match self {
             Self::Single | Self::File => &[400, 600, 1_000],
             Self::Masters => &[LONGEST_TTL_MS],
-            Self::Sentinel { .. } => &[2_000, 3_000],
+            Self::Sentinel { .. } | Self::Postgres { .. } => &[2_000, 3_000],
         }
     }
 
@@ -50,6 +52,11 @@ impl StoreKind {
     pub(super) fn is_replicated(self) -> bool {
         self == Self::Sentinel { replicated: true }
     }
+
+    /// Whether no failover forgets a grant.
+    pub(super) fn keeps_grants(self) -> bool {
+        self.is_replicated() || self == Self::Postgres { synchronous: true }
+    }
 }
 
 /// A running store.
@@ -57,6 +64,7 @@ pub(super) enum Store {
     Single(RedisServer),
     Sentinel(SentinelSet),
     Masters(Masters),
+    Postgres(Box<PostgresPair>),
     File(TempDir),
 }
 
@@ -85,6 +93,9 @@ impl Store {
                 servers: durable.started_ago(admission::AGE_MS).start_many(MASTERS),
                 last: LastFault::None,
             }),
+            StoreKind::Postgres { synchronous } => {
+                Self::Postgres(Box::new(PostgresPair::start(synchronous)))
+            }
             StoreKind::File => Self::File(tempfile::tempdir().unwrap()),
         }
     }
@@ -99,6 +110,7 @@ impl Store {
                 let hosts = hosts.join(",");
                 format!("redlock://{hosts}?longest-ttl={LONGEST_TTL_MS}ms")
             }
+            Self::Postgres(pair) => pair.url(),
             Self::File(directory) => format!("sqlite:{}/locks.db", directory.path().display()),
         }
     }
@@ -118,6 +130,12 @@ impl Store {
                 masters.inject(rng, journal);
                 meanwhile();
             }
+            Self::Postgres(pair) => {
+                let overlap = rng.bool().then(|| Duration::from_millis(rng.u64(..1_000)));
+                let begin = clock::now();
+                pair.fail_over(overlap, meanwhile);
+                record(journal, Fault::PromoteStandby, None, begin);
+            }
             Self::File(_) => meanwhile(),
         }
     }
@@ -127,6 +145,7 @@ impl Store {
         match self {
             Self::Masters(masters) => masters.settle(journal),
             Self::Sentinel(set) => set.until_in_sync(),
+            Self::Postgres(pair) => pair.until_in_sync(),
             Self::Single(_) | Self::File(_) => {}
         }
     }
