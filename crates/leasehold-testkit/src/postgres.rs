@@ -317,7 +317,7 @@ impl Drop for PostgresServer {
     }
 }
 
-/// Where the programs of PostgreSQL are: the newest version of the distribution's, else in `PATH`.
+/// Where the programs of PostgreSQL are: in `PATH`, else the newest version of the distribution's.
 fn programs() -> Option<PathBuf> {
     let complete = |directory: &PathBuf| {
         let all = ["initdb", "postgres", "psql"];
@@ -327,11 +327,10 @@ fn programs() -> Option<PathBuf> {
         let version = directory.parent()?.file_name()?.to_str()?;
         version.parse().ok()
     };
-    let installed = fs::read_dir(VERSIONS).into_iter().flatten().flatten();
-    let installed = installed.map(|entry| entry.path().join("bin"));
-    let newest = installed.filter(complete).max_by_key(version);
-    newest.or_else(|| {
-        let path = std::env::var_os("PATH")?;
-        std::env::split_paths(&path).find(complete)
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).find(complete).or_else(|| {
+        let installed = fs::read_dir(VERSIONS).into_iter().flatten().flatten();
+        let installed = installed.map(|entry| entry.path().join("bin"));
+        installed.filter(complete).max_by_key(version)
     })
 }
