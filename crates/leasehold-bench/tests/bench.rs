@@ -302,6 +302,18 @@ fn renew_measures_the_server_and_leaves_nothing() {
     assert_eq!(server.cli(&["KEYS", "*held*"]).trim(), "");
 }
 
+#[test]
+fn renew_measures_a_database() {
+    let server = PostgresServer::start();
+    let url = format!("postgres://testkit@127.0.0.1:{}/postgres", server.port());
+    let report = check_renew(&url, 200);
+    assert!(number(&report, "held.server_cpu") > 0.0);
+    let sizes = report["tables"]["bytes"].as_array().unwrap();
+    assert_eq!(sizes.len(), 4);
+    assert!(sizes.iter().all(|size| size.as_i64() > Some(0)));
+    assert!(report["renewal"].is_null());
+}
+
 /// Checks a run in a file or in memory. Only those in a file are calls.
 fn check_local_renew(store: &str, calls: bool) {
     let report = check_renew(store, 200);

@@ -15,8 +15,8 @@ use leasehold::Secret;
 use leasehold_core::{Acquire, ClientId, LeaseId, Op, Outcome, Ttl};
 use tokio::sync::OnceCell;
 
-pub(crate) use self::postgres::Advisory;
 use self::postgres::PostgresSession;
+pub(crate) use self::postgres::{Advisory, Database};
 use self::redis::RedisBaseline;
 use self::sqlite::SqliteBaseline;
 use crate::Result;
@@ -87,6 +87,17 @@ impl Baseline {
         }
         Ok(match self.connection().await? {
             Connection::Redis(redis) => Some(redis),
+            _ => None,
+        })
+    }
+
+    /// What the database uses. `None`: the store is not PostgreSQL, or its URL has parameters that only the library knows.
+    pub(crate) async fn database(&self) -> Result<Option<Database>> {
+        if !self.url.starts_with("postgres") {
+            return Ok(None);
+        }
+        Ok(match self.connection().await {
+            Ok(Connection::Postgres(config)) => Some(Database::connect(config).await?),
             _ => None,
         })
     }

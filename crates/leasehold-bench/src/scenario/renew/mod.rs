@@ -19,9 +19,11 @@ use std::time::Duration;
 
 use self::slices::Slices;
 use super::pairs::{Lock, Pairs};
+use crate::baseline::Database;
 use crate::latencies::Latencies;
 use crate::metrics_recorder::{self, JEOPARDY, LOST, total};
 use crate::options::Settings;
+use crate::server_stats::ServerStats;
 use crate::target::{Session, Target};
 use crate::usage::{Usage, resident};
 use crate::{Result, print_step};
@@ -42,6 +44,9 @@ struct Findings {
     /// The bytes of the process: before, with all locks taken, and after they were renewed.
     resident: [Option<u64>; 3],
     observed: Usage,
+    /// The bytes and dead rows of the tables in PostgreSQL: with all locks taken, in the middle and at the end of the
+    /// observation, and before the release.
+    tables: Vec<[i64; 2]>,
     lag: Latencies,
     slices: Slices,
     /// Pairs while no locks are held.
@@ -83,14 +88,15 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
     let taken = resident();
 
     print_step("measuring");
+    let database = session.baseline.database().await?;
+    let mut tables = Vec::new();
     // The lags of the time before.
     metrics_recorder::take_renewal_lags();
-    let start = Usage::now(&session).await?;
-    tokio::time::sleep(settings.duration).await;
-    let observed = Usage::now(&session).await?.since(&start);
+    let observed = observe(settings, &session, database.as_ref(), &mut tables).await?;
     let lag = metrics_recorder::take_renewal_lags();
     let renewed = resident();
     let slices = slices::run(&session, &guards, settings.ttl, settings.duration).await?;
+    measure_tables(database.as_ref(), &mut tables).await?;
     let [jeopardy, lost] = totals();
     let held = guards.iter().filter(|guard| !guard.state().is_lost());
     let held = held.count();
@@ -107,6 +113,7 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
         taking,
         resident: [before, taken, renewed],
         observed,
+        tables,
         lag,
         slices,
         pairs_without_renewals,
@@ -116,6 +123,37 @@ async fn findings(settings: &Settings, target: &Target, session: Session) -> Res
         releasing,
         still_held,
     })
+}
+
+/// What is used while there is nothing to do but renewals.
+async fn observe(
+    settings: &Settings,
+    session: &Session,
+    database: Option<&Database>,
+    tables: &mut Vec<[i64; 2]>,
+) -> Result<Usage> {
+    let server = || database.and_then(Database::cpu);
+    let (start, before) = (Usage::now(session).await?, server());
+    for _ in 0..2 {
+        measure_tables(database, tables).await?;
+        tokio::time::sleep(settings.duration / 2).await;
+    }
+    let mut observed = Usage::now(session).await?.since(&start);
+    if let Some((before, after)) = before.zip(server()) {
+        observed.server = Some(ServerStats {
+            cpu: after.saturating_sub(before),
+            ..ServerStats::default()
+        });
+    }
+    measure_tables(database, tables).await?;
+    Ok(observed)
+}
+
+async fn measure_tables(database: Option<&Database>, tables: &mut Vec<[i64; 2]>) -> Result<()> {
+    if let Some(database) = database {
+        tables.push(database.tables().await?);
+    }
+    Ok(())
 }
 
 /// Pairs of another lock, which nobody else wants, by one task.

@@ -34,6 +34,7 @@ pub(super) fn report(settings: &Settings, findings: &Findings) -> report::Findin
         "held": held_figures(settings, findings),
         "trouble": {"jeopardy": jeopardy, "lost": lost, "held": held},
         "memory": memory(settings, findings.resident),
+        "tables": (!findings.tables.is_empty()).then(|| table_figures(&findings.tables)),
         "renewal": renewal(&findings.slices),
         "pairs": pairs(&findings.pairs_without_renewals, &findings.slices.pairs),
         "released": rate(findings.releasing),
@@ -87,6 +88,12 @@ fn memory(settings: &Settings, resident: [Option<u64>; 3]) -> Option<Value> {
         "beyond_guard": beyond(renewed),
         "beyond_guard_taken": beyond(taken),
     }))
+}
+
+/// The sizes of tables, in the order of their measurements.
+fn table_figures(tables: &[[i64; 2]]) -> Value {
+    let figures = |at: usize| tables.iter().map(|it| it[at]).collect::<Vec<_>>();
+    json!({"bytes": figures(0), "dead_rows": figures(1)})
 }
 
 /// What a renewal costs the server: by Leasehold, and by the baseline.

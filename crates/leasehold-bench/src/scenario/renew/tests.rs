@@ -29,6 +29,7 @@ fn findings() -> Findings {
             renewals: 2_000,
             batches: 40,
         },
+        tables: vec![[7, 0]],
         lag: latencies([1_000, 2_000, 3_000]),
         slices: Slices {
             ours: Work {
@@ -77,6 +78,7 @@ fn figures_are_what_was_counted() {
             ("held.lag.p50_us", 2_000.0),
             ("held.lag.max_us", 3_000.0),
             ("memory.guard", guard),
+            ("tables.bytes.0", 7.0),
             ("memory.beyond_guard", 600.0 - guard),
             ("memory.beyond_guard_taken", 500.0 - guard),
             ("renewal.ours.server_cpu_us", 3.0),
@@ -108,6 +110,7 @@ fn figures_that_were_not_counted_are_null() {
     findings.observed.renewals = 0;
     findings.lag = latencies([]);
     findings.resident[0] = None;
+    findings.tables.clear();
     findings.slices.ours.due = 0;
     let unknown = [
         "held.server_cpu",
@@ -117,6 +120,7 @@ fn figures_that_were_not_counted_are_null() {
         "held.renewed_every_s",
         "held.lag",
         "memory",
+        "tables",
         "renewal",
     ];
     check(&report(&findings).0, &unknown.map(|path| (path, UNKNOWN)));
