@@ -69,7 +69,7 @@ const POSTGRES: Server = Server {
     suites: "trixie",
     packages: "postgresql-17",
     programs: "initdb=usr/lib/postgresql/17/bin/initdb postgres=usr/lib/postgresql/17/bin/postgres \
-               psql=usr/lib/postgresql/17/bin/psql",
+               psql=usr/lib/postgresql/17/bin/psql pg_basebackup=usr/lib/postgresql/17/bin/pg_basebackup",
 };
 
 const PGBOUNCER: Server = Server {

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::postgres::{PostgresServer, Setup};
+use crate::process::kill;
 use crate::wait::eventually;
 
 /// How long the standby may take to receive what the primary has.
@@ -62,6 +63,17 @@ impl PostgresPair {
         let end = primary.run(&["SELECT pg_current_wal_lsn()"]);
         let count = format!("SELECT count(*) {STREAM} AND flush_lsn >= '{end}'");
         eventually(TIMEOUT, || primary.run(&[&count]) == "1");
+    }
+
+    /// Stops the process that sends to the standby, until the primary ends.
+    ///
+    /// # Panics
+    ///
+    /// If nothing is sent.
+    pub fn stop_stream(&self) {
+        let query = format!("SELECT pid {STREAM}");
+        let pid = self.servers[self.primary].run(&[&query]);
+        kill("STOP", pid.parse().expect("a process that sends"));
     }
 
     /// Promotes the standby, and makes the primary the standby of it. The primary crashes before, or so long after the

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold::Client;
 use leasehold::__private::store::{Reply, WakeupMode};
+use leasehold::Client;
 use leasehold_core::Outcome;
+use leasehold_testkit::PostgresPair;
 
 use super::*;
 
@@ -134,4 +135,32 @@ async fn a_full_disk_is_a_clear_error_and_a_loss_in_time() {
     until_works(&*store, "works").await;
     let next = client.mutex("held").unwrap().lock_timeout(SOON).await;
     assert!(next.unwrap().unwrap().token() > guard.token());
+}
+
+/// After a promotion, leases that the standby has are held. One that it does not have is lost, or was not granted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promoted_standby_keeps_what_it_has() {
+    for synchronous in [true, false] {
+        let mut pair = PostgresPair::start(synchronous);
+        let client = Client::connect(pair.url()).await.unwrap();
+        let kept = client.mutex("kept").unwrap().lock().await.unwrap();
+        pair.until_in_sync();
+        pair.stop_stream();
+        let missing = client.mutex("missing").unwrap();
+        let missing = missing.lock_timeout(Duration::from_secs(1)).await;
+        let missing = missing.ok().flatten();
+        assert_eq!(missing.is_some(), !synchronous);
+        pair.fail_over(None, || ());
+
+        let before = kept.deadline();
+        eventually_async(SOON, async || kept.deadline() > before).await;
+        let other = Client::connect(pair.url()).await.unwrap();
+        let held = other.mutex("kept").unwrap().try_lock().await.unwrap();
+        assert!(held.is_none() && kept.state().is_held());
+        if let Some(missing) = missing {
+            eventually_async(SOON, async || missing.state().is_lost()).await;
+        }
+        let next = other.mutex("missing").unwrap().lock_timeout(SOON).await;
+        assert!(next.unwrap().is_some());
+    }
 }
