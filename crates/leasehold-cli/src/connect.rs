@@ -77,10 +77,10 @@ pub(crate) fn with_passwords(
     mut builder: ClientBuilder,
 ) -> Result<ClientBuilder, Failure> {
     if let Some(password) = credentials::password(args)? {
-        builder = builder.password(password);
+        builder = builder.password(password.expose());
     }
     if let Some(password) = secret::in_environment(SENTINEL_PASSWORD)? {
-        builder = builder.sentinel_password(password);
+        builder = builder.sentinel_password(password.expose());
     }
     Ok(builder)
 }

@@ -147,6 +147,7 @@ pub use crate::guard::{Guard, States};
 pub use crate::info::LockInfo;
 pub use crate::lease_options::LeaseOptions;
 pub use crate::owner::Owner;
+#[doc(hidden)]
 pub use crate::secret::Secret;
 pub use crate::store::internal::{ClientInfo, HolderInfo, WaiterInfo};
 pub use crate::sync::election::{Election, Leaders, Leadership};

@@ -18,6 +18,10 @@ use std::fmt;
 pub struct Secret(String);
 
 impl Secret {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
     /// The text.
     #[must_use]
     pub fn expose(&self) -> &str {

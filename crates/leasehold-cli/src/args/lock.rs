@@ -147,7 +147,7 @@ impl LockWatchdogArgs {
             watchdog = watchdog.store_name(name);
         }
         if let Some(file) = &self.watchdog_token_file {
-            watchdog = watchdog.token(first_line("token file", file)?);
+            watchdog = watchdog.token(first_line("token file", file)?.expose());
         }
         if let Some(file) = &self.watchdog_ca_file {
             watchdog = watchdog.ca_file(file);

@@ -112,14 +112,14 @@ impl ClientBuilder {
     }
 
     /// The password of the store; takes the place of one in the URL.
-    pub fn password(mut self, password: impl Into<Secret>) -> Self {
-        self.config.password = Some(password.into());
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.config.password = Some(Secret::new(password));
         self
     }
 
     /// The password of the sentinels, for a `redis+sentinel://` store. [`ClientBuilder::password`] is that of the servers.
-    pub fn sentinel_password(mut self, password: impl Into<Secret>) -> Self {
-        self.config.sentinel_password = Some(password.into());
+    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
+        self.config.sentinel_password = Some(Secret::new(password));
         self
     }
 
@@ -132,8 +132,8 @@ impl ClientBuilder {
 
     /// The certificate of this client and its private key in PEM, for servers over TLS that require one. Takes the
     /// place of the files in the URL.
-    pub fn tls_identity(mut self, certificate: impl Into<String>, key: impl Into<Secret>) -> Self {
-        self.config.tls_identity = Some((certificate.into(), key.into()));
+    pub fn tls_identity(mut self, certificate: impl Into<String>, key: impl Into<String>) -> Self {
+        self.config.tls_identity = Some((certificate.into(), Secret::new(key)));
         self
     }
 

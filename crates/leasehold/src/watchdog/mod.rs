@@ -123,8 +123,8 @@ impl Watchdog {
 
     /// The token for nodes on other machines.
     #[must_use]
-    pub fn token(mut self, token: impl Into<Secret>) -> Self {
-        self.token = Some(token.into());
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(Secret::new(token));
         self
     }
 
