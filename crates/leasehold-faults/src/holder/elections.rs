@@ -118,7 +118,7 @@ fn election(client: &Client, name: &str, replicated: bool) -> Election {
 async fn observe(shared: Arc<Shared>, election: Election) {
     let mut leaders = election.observe();
     loop {
-        let election = election.name().to_owned();
+        let election = election.mutex().name().to_owned();
         let event = match leaders.next().await {
             Ok(leader) => Event::LeaderObserved {
                 election,
@@ -160,7 +160,7 @@ impl Candidate {
 
     /// Campaigns, and leads until a loss or a resignation. Returns whether it has led.
     async fn campaign(&mut self) -> bool {
-        let name = self.election.name();
+        let name = self.election.mutex().name();
         let hold = self.shared.request(name, false, None);
         let value = self.value(hold);
         let campaign = self.election.campaign(&value);
@@ -178,7 +178,7 @@ impl Candidate {
 
     async fn lead(&mut self, hold: u64, leadership: Leadership) {
         let resign = self.stop.child_token();
-        let name = self.election.name().to_owned();
+        let name = self.election.mutex().name().to_owned();
         self.resignations
             .lock()
             .unwrap()

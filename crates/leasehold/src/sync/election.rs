@@ -49,13 +49,7 @@ impl Election {
         }
     }
 
-    /// The name of the election.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.mutex.name()
-    }
-
-    /// The lock whose holder leads.
+    /// The lock whose holder leads. It has the name of the election.
     #[must_use]
     pub const fn mutex(&self) -> &Mutex {
         &self.mutex

@@ -66,13 +66,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// The name of the job, and of its lock.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.mutex.name()
-    }
-
-    /// The lock under which the job runs.
+    /// The lock under which the job runs. It has the name of the job.
     #[must_use]
     pub fn mutex(&self) -> &Mutex {
         &self.mutex

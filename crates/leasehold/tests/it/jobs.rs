@@ -47,7 +47,7 @@ async fn a_record_that_cannot_be_read_is_an_error_and_can_be_removed() {
     assert!(message.contains("\"harness\""), "{message}");
     assert!(harness.client.completions().await.unwrap().is_empty());
     let records = harness.client.completion_records().await.unwrap();
-    assert_eq!(records, [Err((job.name().to_owned(), None))]);
+    assert_eq!(records, [Err((job.mutex().name().to_owned(), None))]);
     assert!(job.reset().await.unwrap());
     drop(granted(&job).await);
 }
