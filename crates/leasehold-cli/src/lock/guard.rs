@@ -73,7 +73,7 @@ impl AnyGuard {
         let Self::Locks(guards, names) = self else {
             return None;
         };
-        let guards = names.iter().filter_map(|name| guards.get(name));
+        let guards = names.iter().filter_map(|name| named(guards, name));
         Some(guards.map(|guard| guard.token().to_string()).collect())
     }
 
@@ -93,10 +93,8 @@ impl AnyGuard {
 
     /// The end of the first lease.
     pub(crate) fn deadline(&self) -> Instant {
-        match self {
-            Self::Locks(guards, _) => guards.deadline(),
-            one => Guard::deadline(one),
-        }
+        let deadlines = self.all().iter().map(Guard::deadline);
+        deadlines.min().unwrap_or_default()
     }
 
     /// Waits until one of the leases is lost.
@@ -135,8 +133,8 @@ impl Deref for AnyGuard {
         match self {
             Self::Lock(guard) => guard,
             Self::Locks(guards, names) => {
-                let named = names.first().and_then(|name| guards.get(name));
-                named.unwrap_or(&guards[0])
+                let first = names.first().and_then(|name| named(guards, name));
+                first.unwrap_or(&guards[0])
             }
             Self::Job(guard) => guard,
             Self::Leadership(leadership) => leadership,
@@ -145,6 +143,11 @@ impl Deref for AnyGuard {
             Self::Write(guard) => guard,
         }
     }
+}
+
+/// The guard of the lock with a name.
+fn named<'a>(guards: &'a GuardSet, name: &str) -> Option<&'a Guard> {
+    guards.iter().find(|guard| guard.name() == name)
 }
 
 /// Waits for the first of some futures, and returns its number and its output.

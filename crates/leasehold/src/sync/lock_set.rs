@@ -130,12 +130,6 @@ pub struct GuardSet {
 }
 
 impl GuardSet {
-    /// The guard of the lock with this name.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Guard> {
-        self.guards.iter().find(|guard| guard.name() == name)
-    }
-
     /// What the leases are worth together at this instant: the worst of their states, until the first of them ends.
     #[must_use]
     pub fn state(&self) -> State {
@@ -146,13 +140,6 @@ impl GuardSet {
             State::Held { until } => (2, *until),
         });
         worst.unwrap_or(State::Lost(Cause::Released))
-    }
-
-    /// The local instant until which the store certainly keeps all leases: see [`Guard::deadline`].
-    #[must_use]
-    pub fn deadline(&self) -> Instant {
-        let deadlines = self.guards.iter().map(Guard::deadline);
-        deadlines.min().unwrap_or_default()
     }
 
     /// Waits until one of the leases is lost, and returns the cause.
