@@ -41,7 +41,7 @@ use crate::Token;
 /// stock.set(late, 5)?;
 /// stock.set(late, 6)?; // a holder may write as often as it likes
 /// assert!(stock.set(early, 1).is_err());
-/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 #[derive(Debug, Default)]
 pub struct Gate {

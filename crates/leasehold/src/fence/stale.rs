@@ -3,11 +3,11 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use crate::{Error, ErrorKind, Token};
+use crate::Token;
 
 /// A later holder has used the resource: nothing was written, and the holder of this token must stop.
 ///
-/// `?` converts it into an [`Error`] of the kind [`ErrorKind::Lost`]. [`Gate`](super::Gate) has an example.
+/// [`Gate`](super::Gate) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stale {
@@ -28,9 +28,3 @@ impl fmt::Display for Stale {
 }
 
 impl StdError for Stale {}
-
-impl From<Stale> for Error {
-    fn from(stale: Stale) -> Self {
-        Self::new(ErrorKind::Lost, stale.to_string()).with_source(stale)
-    }
-}
