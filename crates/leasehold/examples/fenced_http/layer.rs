@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 /// What one lock protects: its gate, and the right to change it.
 ///
 /// It forgets the newest token when the process ends. A service whose data stays keeps the token with
-/// the data, and begins with `Gate::after`.
+/// the data, and admits it first when it starts.
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
     gate: Gate,

@@ -8,8 +8,7 @@ use crate::Token;
 /// Admits a token unless a larger one was admitted before.
 ///
 /// It keeps the largest token in an atomic integer, so a check never blocks. An empty gate admits every
-/// token: after a restart, begin with the largest token that was stored with the data, see
-/// [`Gate::after`].
+/// token: after a restart, first admit the one that was stored with the data, see [`Gate::newest`].
 ///
 /// The check and the write must be one step, or a holder that is paused between them still writes
 /// late. Where a write is not atomic by itself, check under the lock of the data:
@@ -58,14 +57,6 @@ impl Gate {
         }
     }
 
-    /// A gate that has already admitted this token.
-    #[must_use]
-    pub const fn after(newest: Token) -> Self {
-        Self {
-            largest: AtomicU64::new(newest.get()),
-        }
-    }
-
     /// Admits a token that is not smaller than any admitted before, and stores it.
     ///
     /// # Errors
@@ -109,9 +100,6 @@ mod tests {
         assert!(stale.to_string().contains("6 is stale"), "{stale}");
         assert_eq!(gate.admit(token(7)), Ok(()));
         assert_eq!(gate.newest(), Some(token(7)));
-        // A restart does not admit it either.
-        assert!(Gate::after(token(7)).admit(token(6)).is_err());
-        assert_eq!(Gate::after(token(7)).admit(token(7)), Ok(()));
     }
 
     /// Tokens that are written under the lock of the data never decrease, in any order of the threads.
