@@ -97,7 +97,8 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The name of the kind, such as `no_quorum`: for logs and for other programs.
+    /// The name of the kind, such as `no_quorum`, as the command writes it with `--json`.
+    #[doc(hidden)]
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
