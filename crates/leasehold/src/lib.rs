@@ -131,10 +131,11 @@ mod sync;
 #[cfg(feature = "watchdog")]
 pub mod watchdog;
 
+#[doc(hidden)]
+pub use leasehold_core::StateKind;
 pub use leasehold_core::record::LeaseKind;
 pub use leasehold_core::{
-    Access, Cause, ClientId, Instant, LatchStatus, Leader, LeaseId, LockEvent, State, StateKind,
-    Token,
+    Access, Cause, ClientId, Instant, LatchStatus, Leader, LeaseId, LockEvent, State, Token,
 };
 
 pub use crate::client::{Client, ClientBuilder};

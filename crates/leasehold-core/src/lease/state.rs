@@ -37,6 +37,7 @@ pub enum StateKind {
 
 impl State {
     /// The kind of the state.
+    #[doc(hidden)]
     #[must_use]
     pub const fn kind(&self) -> StateKind {
         match *self {
