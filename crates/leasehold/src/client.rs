@@ -329,6 +329,7 @@ impl Client {
     ///
     /// Changes nothing.
     #[cfg(feature = "watchdog")]
+    #[doc(hidden)]
     pub async fn watched(&self, timeout: Duration) -> Result<()> {
         self.driver.watchdog.ready(timeout).await
     }
