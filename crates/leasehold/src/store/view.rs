@@ -240,7 +240,8 @@ pub struct HolderInfo {
     pub lease: LeaseId,
     /// Whether it has been released, and keeps the lock taken for its minimum hold.
     pub is_reserved: bool,
-    /// The number of holds on it.
+    /// The number of holds on it: 1, unless it holds a mutex.
+    #[doc(hidden)]
     pub count: u32,
     /// How many permits it has: 1 of a mutex. See [`access`](Self::access) for a read-write lock.
     pub weight: u64,
