@@ -38,12 +38,12 @@ fn main() -> leasehold::Result<()> {
 }
 
 fn work(mutex: &Mutex, inside: &AtomicU32) -> leasehold::Result<()> {
-    mutex.run(|guard| {
-        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-        // Nothing interrupts a thread: long work asks now and then.
-        if !guard.state().is_lost() {
-            thread::yield_now();
-        }
-        inside.fetch_sub(1, Ordering::SeqCst);
-    })
+    let guard = mutex.lock()?;
+    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+    // Nothing interrupts a thread: long work asks now and then.
+    if !guard.state().is_lost() {
+        thread::yield_now();
+    }
+    inside.fetch_sub(1, Ordering::SeqCst);
+    guard.release()
 }

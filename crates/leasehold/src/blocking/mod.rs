@@ -5,8 +5,9 @@
 //! | call | from a thread |
 //! |---|---|
 //! | connect | [`Client::connect`], [`Client::connect_with`] |
-//! | `lock`, `run` and their variants of a mutex; `release`, `ensure`, `lost` of a guard; `shutdown` | the method of the same name, without `.await` |
+//! | `lock` and its variants of a mutex; `release`, `ensure`, `lost` of a guard; `shutdown` | the method of the same name, without `.await` |
 //! | methods that are not async, such as [`token`](crate::Guard::token) and [`state`](crate::Guard::state) | the method of the async type, which [`Client`], [`Mutex`] and [`Guard`] deref to |
+//! | `run` and its variants of a mutex | `lock`, the work, `release` |
 //! | every other async method: jobs, elections, latches, [`inspect`](crate::Mutex::inspect), [`locks`](crate::Client::locks) | `client.block_on(mutex.inspect())` |
 //!
 //! A method whose future is not a `Result`, such as [`lost`](crate::Guard::lost) of a leadership, is called in a block:
@@ -61,7 +62,7 @@ use self::runtime::Threads;
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::store::IntoStore;
-use crate::{Cause, ClientBuilder, Error, LeaseOptions, Result, State};
+use crate::{Cause, ClientBuilder, Error, LeaseOptions, Result};
 
 /// A process's connection to a store. See [`crate::Client`].
 ///
@@ -167,7 +168,9 @@ impl Deref for Client {
 ///
 /// let client = Client::connect("memory:")?;
 /// let mutex = client.mutex("orders/42")?;
-/// let token = mutex.run(|guard| guard.token())?;
+/// let guard = mutex.lock()?;
+/// println!("fencing token {}", guard.token());
+/// guard.release()?;
 /// if let Some(guard) = mutex.lock_timeout(Duration::from_secs(3))? {
 ///     guard.ensure(Duration::from_secs(5))?; // at least five more seconds, or an error
 ///     guard.release()?;
@@ -221,45 +224,6 @@ impl Mutex {
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// Acquires the lock, does the work on this thread and releases the lock.
-    ///
-    /// The work is not interrupted when the lease is lost: check [`crate::Guard::state`] or call [`Guard::ensure`] before
-    /// each step that matters.
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::Mutex::run`]. [`ErrorKind::Lost`] if the lease was lost before the work had ended; the value of the work
-    /// is then dropped.
-    pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T> {
-        self.lock()?.run_and_release(work)
-    }
-
-    /// Does the work on this thread if the lock is free, and releases the lock. `None`: the work was not started. As
-    /// with [`Mutex::run`], it is not interrupted when the lease is lost.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::try_lock`], and otherwise as [`Mutex::run`].
-    pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<Option<T>> {
-        let guard = self.try_lock()?;
-        guard.map(|guard| guard.run_and_release(work)).transpose()
-    }
-
-    /// Acquires the lock, and waits no longer than `timeout`; does the work on this thread and releases the lock.
-    /// `None`: the work was not started. As with [`Mutex::run`], it is not interrupted when the lease is lost.
-    ///
-    /// # Errors
-    ///
-    /// As [`Mutex::lock_timeout`], and otherwise as [`Mutex::run`].
-    pub fn run_timeout<T>(
-        &self,
-        timeout: Duration,
-        work: impl FnOnce(&Guard) -> T,
-    ) -> Result<Option<T>> {
-        let guard = self.lock_timeout(timeout)?;
-        guard.map(|guard| guard.run_and_release(work)).transpose()
-    }
-
     fn guard(&self, guard: crate::Guard) -> Guard {
         let threads = self.threads.clone();
         Guard { guard, threads }
@@ -311,17 +275,6 @@ impl Guard {
     pub fn release(self) -> Result<()> {
         let Self { guard, threads } = self;
         threads.block_on(guard.release())
-    }
-
-    fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T> {
-        let value = work(&self);
-        if let State::Lost(cause) = self.guard.state() {
-            return Err(self.guard.lost_error(cause));
-        }
-        if let Err(error) = self.release() {
-            tracing::debug!(%error, "the lock could not be released after the work");
-        }
-        Ok(value)
     }
 }
 

@@ -30,28 +30,27 @@ pub(super) async fn threads_enter_again_and_exclude_each_other(fixture: Fixture)
         std::thread::scope(|scope| {
             let stranger = scope.spawn(|| {
                 assert!(mutex.try_lock().unwrap().is_none());
-                assert!(mutex.try_run(|_| ()).unwrap().is_none());
-                let limited = mutex.run_timeout(Duration::from_secs(1), |_| ());
+                let limited = mutex.lock_timeout(Duration::from_secs(1));
                 assert!(limited.unwrap().is_none());
             });
             stranger.join().unwrap();
         });
         inner.release().unwrap();
         outer.release().unwrap();
-        let again = mutex.try_run(|lease| lease.state().is_held()).unwrap();
-        assert_eq!(again, Some(true));
+        let again = mutex.try_lock().unwrap().unwrap();
+        assert!(again.state().is_held());
+        again.release().unwrap();
 
         let inside = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..10 {
-                        let work = mutex.run(|_| {
-                            assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
-                            std::thread::yield_now();
-                            inside.store(false, Ordering::SeqCst);
-                        });
-                        work.unwrap();
+                        let guard = mutex.lock().unwrap();
+                        assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
+                        std::thread::yield_now();
+                        inside.store(false, Ordering::SeqCst);
+                        guard.release().unwrap();
                     }
                 });
             }
