@@ -10,14 +10,12 @@ use leasehold_core::{Claim, Instant, OwnerId};
 
 pub use self::request::LockRequest;
 use super::lock_events::LockEvents;
-#[cfg(doc)]
-use crate::LeaseOptions;
 use crate::driver::acquire::{self, AcquireRequest, Acquired, Wait, reenter};
 use crate::driver::context::{AcquireOptions, Purpose};
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
 use crate::store::{Key, Parts};
-use crate::{Error, ErrorKind, Guard, LockInfo, Result, owner};
+use crate::{Error, ErrorKind, Guard, LeaseOptions, LockInfo, Result, owner};
 
 /// A lock with a name, in the store of its client.
 ///
@@ -78,6 +76,17 @@ impl Mutex {
     #[must_use]
     pub fn name(&self) -> &str {
         self.key.name.as_str()
+    }
+
+    /// The same lock with other settings. See [`LeaseOptions`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidConfig`] for a setting outside of its bounds, or one that does not agree with the others;
+    /// [`ErrorKind::Unsupported`] for a durability if the store has no replicas.
+    pub fn with(&self, options: LeaseOptions) -> Result<Self> {
+        let changed = self.changed(options);
+        changed.map_err(|error| error.for_lock(&self.key.name))
     }
 
     /// The request for this lock, for [`Client::all`](crate::Client::all).

@@ -3,25 +3,13 @@
 use leasehold_core::{Policy, RenewalOptions};
 
 use super::{LockOwner, Mutex};
-#[cfg(doc)]
-use crate::ErrorKind;
 use crate::driver::context::AcquireOptions;
 use crate::store::Feature;
 use crate::{LeaseOptions, Result, config};
 
 impl Mutex {
-    /// The same lock with other settings. See [`LeaseOptions`].
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidConfig`] for a setting outside of its bounds, or one that does not agree with the others;
-    /// [`ErrorKind::Unsupported`] for a durability if the store has no replicas.
-    pub fn with(&self, options: LeaseOptions) -> Result<Self> {
-        let changed = self.changed(options);
-        changed.map_err(|error| error.for_lock(&self.key.name))
-    }
-
-    fn changed(&self, options: LeaseOptions) -> Result<Self> {
+    /// The same lock with other settings, which are checked.
+    pub(super) fn changed(&self, options: LeaseOptions) -> Result<Self> {
         let store = &self.driver.context.store;
         let before = &self.options;
         let is_renewed = options.ttl.is_some() || options.max_hold.is_some();
