@@ -150,14 +150,15 @@ impl ClientBuilder {
         self
     }
 
-    /// How often a lease may be handed off from one task of this process to the next before it is released
-    /// and the process joins the queue behind the others: 256 times if not set, 0 for never.
+    /// How often a lease may be handed off from one task of this process to the next, within 20 ms after its grant,
+    /// before it is released and the process joins the queue behind the others: 256 times if not set, 0 for never.
     pub fn handoff_max(mut self, times: u16) -> Self {
         self.config.handoff.max = times;
         self
     }
 
     /// How long after its grant a lease may be handed off: 20 ms if not set.
+    #[doc(hidden)]
     pub fn handoff_time(mut self, time: Duration) -> Self {
         self.config.handoff.time = time;
         self
