@@ -100,6 +100,7 @@ impl ClientBuilder {
     }
 
     /// The program shown with the holder of a lock; the name of this process's executable if not set.
+    #[doc(hidden)]
     pub fn program(mut self, program: impl Into<String>) -> Self {
         self.config.program = Some(program.into());
         self

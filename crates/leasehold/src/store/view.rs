@@ -302,7 +302,7 @@ pub struct ClientInfo {
     pub host: String,
     /// Its process id on that machine.
     pub pid: u32,
-    /// Its program: [`ClientBuilder::program`](crate::ClientBuilder::program).
+    /// Its program: the name of its executable, or of the command that `leasehold run` has started.
     pub program: String,
     /// Its label, which may be empty: [`ClientBuilder::label`](crate::ClientBuilder::label).
     pub label: String,
