@@ -65,6 +65,13 @@ impl PostgresPair {
         eventually(TIMEOUT, || primary.run(&[&count]) == "1");
     }
 
+    /// Ends all waits for the standby, as a person does who wants the primary to go on without it. Returns whether there
+    /// was one.
+    pub fn end_waits(&self) -> bool {
+        let query = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        self.servers[self.primary].run(&[query]) != "0"
+    }
+
     /// Stops the process that sends to the standby, until the primary ends.
     ///
     /// # Panics

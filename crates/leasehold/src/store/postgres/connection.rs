@@ -1,6 +1,8 @@
 //! Connections to the server, and the schema in it.
 
 use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
@@ -18,6 +20,8 @@ const VERSION: i32 = 1;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) client: Client,
+    /// How many commits did not wait for the standby.
+    pub(super) unreplicated: Arc<AtomicU64>,
     driver: JoinHandle<()>,
 }
 
@@ -41,18 +45,33 @@ impl Connection {
             None => connected.await,
         }
         .map_err(describe)?;
+        let unreplicated = Arc::<AtomicU64>::default();
+        let counter = Arc::clone(&unreplicated);
         let driver = tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
             {
-                if let (AsyncMessage::Notification(notification), Some(to)) =
-                    (message, &notifications)
-                    && to.send(notification).is_err()
-                {
-                    return;
+                match message {
+                    AsyncMessage::Notification(notification) => {
+                        let to = notifications.as_ref();
+                        if to.is_some_and(|to| to.send(notification).is_err()) {
+                            return;
+                        }
+                    }
+                    // Its text depends on the language of the server.
+                    AsyncMessage::Notice(notice)
+                        if notice.routine() == Some("SyncRepWaitForLSN") =>
+                    {
+                        counter.fetch_add(1, Ordering::Release);
+                    }
+                    _ => {}
                 }
             }
         });
-        Ok(Self { client, driver })
+        Ok(Self {
+            client,
+            unreplicated,
+            driver,
+        })
     }
 
     /// Whether it has ended.

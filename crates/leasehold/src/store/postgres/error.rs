@@ -54,6 +54,17 @@ pub(super) fn no_reply() -> Error {
     Error::new(ErrorKind::Unreachable, message)
 }
 
+/// The server has committed without its standby.
+pub(super) fn not_replicated() -> Error {
+    let message = "the server has committed without the reply of its standby, because another session ended the wait for it";
+    Error::new(ErrorKind::Unreachable, message)
+}
+
+/// The server cannot be written.
+pub(super) fn standby(error: tokio_postgres::Error) -> Error {
+    Error::new(ErrorKind::Unreachable, STANDBY).with_source(error)
+}
+
 /// Notifications do not arrive.
 pub(super) fn no_notifications() -> Error {
     let message = "notifications do not arrive; a pooler in transaction mode keeps them back, so name the server itself by \

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::address::Address;
 use super::commit::{self, Failed};
 use super::connection::Connection;
-use super::error::{describe, no_reply, relied_on};
+use super::error::{describe, no_reply, not_replicated, relied_on, standby};
 use super::gc::GarbageCollector;
 use super::job::Job;
 use super::records::LoadedRecords;
@@ -76,7 +76,7 @@ impl Pool {
         Self {
             begin: format!(
                 "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = pg_catalog; \
-                 SET LOCAL synchronous_commit = {commit}; SET LOCAL statement_timeout = 0; \
+                 SET LOCAL client_min_messages = warning; SET LOCAL synchronous_commit = {commit}; SET LOCAL statement_timeout = 0; \
                  SET LOCAL lock_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {millis}"
             ),
             address,
@@ -244,13 +244,18 @@ impl Batch {
         }
         let (connection, records) = begun?;
         self.requeue();
+        let unreplicated = connection.unreplicated.load(Ordering::Acquire);
         let committed = timeout(
             COMMIT_MAX,
             commit::commit(&connection.client, &records, is_sent),
         )
         .await;
         match committed {
-            Ok(Ok(Ok(()))) => Ok(connection),
+            Ok(Ok(Ok(()))) if connection.unreplicated.load(Ordering::Acquire) == unreplicated => {
+                Ok(connection)
+            }
+            // It did not wait for the standby. A repeated acquisition or renewal is written, and waits.
+            Ok(Ok(Ok(()))) => Err(not_replicated()),
             Ok(Ok(Err(error))) => {
                 // The server has undone it.
                 is_sent.store(false, Ordering::Relaxed);
@@ -295,13 +300,14 @@ impl Batch {
             Err(Failed::Reply(error)) if has_ended(&error) => Ok(None),
             Err(failed) => {
                 // The next connection finds the server that can be written.
-                let is_standby = matches!(&failed, Failed::Reply(error) if is(error, "25006"));
+                let is_standby = matches!(&failed, Failed::Reply(error) if refuses_writes(error));
                 if !is_standby && connection.client.batch_execute("ROLLBACK").await.is_ok() {
                     pool.put_back(connection);
                 }
                 Err(match failed {
                     // A lock was not free in time.
                     Failed::Reply(error) if self.is_patient() && is(&error, "55P03") => relied_on(),
+                    Failed::Reply(error) if is_standby => standby(error),
                     Failed::Reply(error) => describe(error),
                     Failed::Rule(fault) => fault.into(),
                 })
@@ -336,6 +342,11 @@ impl Batch {
 /// Whether an error has this code.
 fn is(error: &tokio_postgres::Error, code: &str) -> bool {
     error.code().is_some_and(|found| found.code() == code)
+}
+
+/// Whether a server cannot be written. A standby refuses `BEGIN READ WRITE` with `0A000`.
+fn refuses_writes(error: &tokio_postgres::Error) -> bool {
+    is(error, "25006") || is(error, "0A000")
 }
 
 /// Whether an error means that the connection has ended.

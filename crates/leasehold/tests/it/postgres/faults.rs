@@ -164,3 +164,20 @@ async fn a_promoted_standby_keeps_what_it_has() {
         assert!(next.unwrap().is_some());
     }
 }
+
+/// The server commits without the standby, and warns.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_whose_wait_for_the_standby_was_ended_is_requested_again() {
+    let mut pair = PostgresPair::start(true);
+    let client = Client::connect(pair.url()).await.unwrap();
+    let mutex = client.mutex("a").unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+    pair.stop_stream();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    for _ in 0..3 {
+        eventually_async(SOON, async || pair.end_waits()).await;
+    }
+    assert!(!waiting.is_finished());
+    pair.fail_over(None, || ());
+    assert!(waiting.await.unwrap().unwrap().state().is_held());
+}
