@@ -2,8 +2,10 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::chown;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::{Signal, geteuid};
@@ -26,15 +28,17 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 /// The only user of the server, with all rights.
 const USER: &str = "testkit";
 
-/// Makes a database unless there is one, or the copy of another, and starts its server, which need not survive a crash of the
-/// machine. The arguments are the directories of the programs and of the server, its port, the server that it follows, if it
-/// is a standby, and more settings.
+/// Copies a database unless there is one, and starts its server, which need not survive a crash of the machine. The arguments
+/// are the directories of the programs and of the server, its port, the server that it follows, if it is a standby, more
+/// settings, and the directory of the database that the first server makes and all others copy.
 const SCRIPT: &str = r#"
 cd "$2" || exit
 if [ ! -e data/PG_VERSION ] && [ -n "$4" ]; then
     "$1/pg_basebackup" -D data -d "$4" -c fast --no-sync && touch data/standby.signal || exit
 elif [ ! -e data/PG_VERSION ]; then
-    "$1/initdb" -D data -U testkit -A trust -E UTF8 --locale=C --no-sync || exit
+    make='[ -e "$1/data" ] || { rm -rf "$1/new" &&
+        "$0/initdb" -D "$1/new" -U testkit -A trust -E UTF8 --locale=C --no-sync && mv "$1/new" "$1/data"; }'
+    flock "$6" sh -c "$make" "$1" "$6" && cp -R "$6/data" data || exit
 fi
 exec "$1/postgres" -D data -c unix_socket_directories="$2" -c listen_addresses=127.0.0.1 -c port="$3" \
     -c fsync=off -c full_page_writes=off -c synchronous_commit=off -c max_wal_senders=0 \
@@ -50,6 +54,8 @@ pub struct PostgresServer {
     process: Supervised,
     programs: PathBuf,
     directory: TempDir,
+    /// The database of which its own was a copy at first.
+    template: Arc<TempDir>,
     port: u16,
     setup: Setup,
 }
@@ -98,7 +104,10 @@ impl PostgresServer {
     #[must_use]
     pub fn start_with_disk() -> Self {
         Self::start_on(|directory| Setup {
-            disk: Some([compile(directory, "disk", DISK), directory.join("disk.full")]),
+            disk: Some([
+                compile(directory, "disk", DISK),
+                directory.join("disk.full"),
+            ]),
             ..Setup::default()
         })
     }
@@ -107,16 +116,15 @@ impl PostgresServer {
         let programs = programs().expect(
             "PostgreSQL is missing; run cargo xtask test, which installs the package postgresql",
         );
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        if geteuid().is_root() {
-            chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("a directory of nobody");
-        }
+        let (directory, template) = (directory(), template());
         let (port, setup) = (free_port(), setup(directory.path()));
+        let paths = [&*programs, directory.path(), template.path()];
         let mut server = Self {
             pooler: None,
-            process: start_process(&programs, directory.path(), port, &setup),
+            process: start_process(paths, port, &setup),
             programs,
             directory,
+            template,
             port,
             setup,
         };
@@ -177,8 +185,8 @@ impl PostgresServer {
     }
 
     fn launch(&mut self) {
-        let directory = self.directory.path();
-        self.process = start_process(&self.programs, directory, self.port, &self.setup);
+        let paths = [&*self.programs, self.directory.path(), self.template.path()];
+        self.process = start_process(paths, self.port, &self.setup);
         self.until_ready();
     }
 
@@ -276,7 +284,15 @@ impl PostgresServer {
     }
 
     fn until_ready(&self) {
+        let socket = self
+            .directory
+            .path()
+            .join(format!(".s.PGSQL.{}", self.port));
         let ready = self.process.until_ready(TIMEOUT, || {
+            // The program takes longer to start than the server.
+            if UnixStream::connect(&socket).is_err() {
+                return false;
+            }
             let query = self.psql().args(["-c", "SELECT 1"]).output();
             query.is_ok_and(|query| query.status.success())
         });
@@ -284,27 +300,42 @@ impl PostgresServer {
     }
 }
 
-fn start_process(
-    programs: &Path,
-    directory: &Path,
-    port: u16,
-    setup: &Setup,
-) -> Supervised {
-    let path = |path: &Path| path.to_str().expect("a plain path").to_owned();
-    let (bin, home, port) = (path(programs), path(directory), port.to_string());
+/// A directory of the user that runs the servers.
+fn directory() -> TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    if geteuid().is_root() {
+        chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("a directory of nobody");
+    }
+    directory
+}
+
+/// The directory of the database that all servers of this process copy.
+fn template() -> Arc<TempDir> {
+    static USED: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+    let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+    used.upgrade().unwrap_or_else(|| {
+        let new = Arc::new(directory());
+        *used = Arc::downgrade(&new);
+        new
+    })
+}
+
+fn start_process(paths: [&Path; 3], port: u16, setup: &Setup) -> Supervised {
+    let [bin, home, template] = paths.map(|path| path.to_str().expect("a plain path"));
+    let port = port.to_string();
     let mut argv = Vec::new();
     if geteuid().is_root() {
         argv.extend(AS_NOBODY);
     }
-    argv.extend(["sh", "-c", SCRIPT, "sh", &bin, &home, &port]);
-    argv.extend([&*setup.follows, setup.settings]);
+    argv.extend(["sh", "-c", SCRIPT, "sh", bin, home, &port]);
+    argv.extend([&*setup.follows, setup.settings, template]);
     let clock = setup.clock.as_ref().map(ClockShim::env);
     let env = clock.or(match &setup.disk {
         Some([library, full]) => Some([("LD_PRELOAD", &**library), ("DISK_FULL_FILE", &**full)]),
         None => None,
     });
     let env = env.as_ref().map_or(&[][..], |env| &env[..]);
-    Supervised::start(&directory.join("server.log"), &argv, env)
+    Supervised::start(&Path::new(home).join("server.log"), &argv, env)
 }
 
 impl Drop for PostgresServer {
@@ -320,7 +351,7 @@ impl Drop for PostgresServer {
 /// Where the programs of PostgreSQL are: in `PATH`, else the newest version of the distribution's.
 fn programs() -> Option<PathBuf> {
     let complete = |directory: &PathBuf| {
-        let all = ["initdb", "postgres", "psql"];
+        let all = ["initdb", "pg_basebackup", "postgres", "psql"];
         all.iter().all(|program| directory.join(program).is_file())
     };
     let version = |directory: &PathBuf| -> Option<u32> {
