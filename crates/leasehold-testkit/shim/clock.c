@@ -1,7 +1,7 @@
-/* Shifts the wall clock of one process.
+/* Shifts the wall clock of one process, and slows it down.
  *
- * Preloaded into a server. Every reading of CLOCK_REALTIME is moved by the milliseconds that stand
- * in the 8-byte file $CLOCK_OFFSET_FILE, which the test writes at any time. The other clocks stay.
+ * Preloaded into a server. The test writes three 8-byte numbers into $CLOCK_OFFSET_FILE: the shift of CLOCK_REALTIME
+ * in milliseconds, the factor by which it is slowed (0: not at all), and the time in nanoseconds from which it is slow.
  *
  * It asks the kernel directly: looking the real functions up would allocate, and the allocator of
  * the server reads the clock before it can. */
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile const int64_t *offset_ms;
+static volatile const int64_t *numbers;
 
 __attribute__((constructor)) static void attach(void)
 {
@@ -26,10 +26,10 @@ __attribute__((constructor)) static void attach(void)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return;
-    void *page = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+    void *page = mmap(NULL, 3 * sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
     if (page != MAP_FAILED)
-        offset_ms = page;
+        numbers = page;
 }
 
 static int64_t read_ns(clockid_t clock, int *failed)
@@ -38,8 +38,11 @@ static int64_t read_ns(clockid_t clock, int *failed)
     *failed = (int)syscall(SYS_clock_gettime, clock, &now);
     int64_t ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     int wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
-    if (wall && offset_ms)
-        ns += *offset_ms * 1000000;
+    if (wall && numbers) {
+        if (numbers[1])
+            ns = numbers[2] + (ns - numbers[2]) / numbers[1];
+        ns += numbers[0] * 1000000;
+    }
     return ns < 0 ? 0 : ns;
 }
 

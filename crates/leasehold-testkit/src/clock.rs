@@ -3,8 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const SOURCE: &str = include_str!("../shim/clock.c");
+
+/// The places of the numbers in its file.
+const OFFSET: u64 = 0;
+const SLOWNESS: u64 = 1;
+const SINCE: u64 = 2;
 
 pub(crate) struct ClockShim {
     library: PathBuf,
@@ -18,7 +24,9 @@ impl ClockShim {
             library: compile(directory, "clock", SOURCE),
             offset: directory.join("clock.offset"),
         };
-        shim.set(0);
+        for number in [OFFSET, SINCE, SLOWNESS] {
+            shim.set(number, 0);
+        }
         shim
     }
 
@@ -32,12 +40,20 @@ impl ClockShim {
 
     /// Moves the clock by so many milliseconds.
     pub(crate) fn step(&self, delta_ms: i64) {
-        let bytes = fs::read(&self.offset).expect("the offset file");
-        let offset = i64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
-        self.set(offset + delta_ms);
+        let numbers = fs::read(&self.offset).expect("the offset file");
+        let offset = numbers.first_chunk().copied().expect("eight bytes");
+        self.set(OFFSET, i64::from_ne_bytes(offset) + delta_ms);
     }
 
-    fn set(&self, offset_ms: i64) {
+    /// Lets the clock run a thousand times slower from now on.
+    pub(crate) fn slow_down(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.expect("a time after 1970").as_nanos();
+        self.set(SINCE, now.try_into().expect("a time before 2262"));
+        self.set(SLOWNESS, 1_000);
+    }
+
+    fn set(&self, nth: u64, number: i64) {
         use std::os::unix::fs::FileExt;
 
         // Not truncated on the way: the process has it mapped.
@@ -47,7 +63,7 @@ impl ClockShim {
             .truncate(false)
             .open(&self.offset)
             .expect("the offset file");
-        file.write_all_at(&offset_ms.to_ne_bytes(), 0)
+        file.write_all_at(&number.to_ne_bytes(), nth * 8)
             .expect("the offset file");
     }
 }

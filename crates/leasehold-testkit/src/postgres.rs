@@ -216,6 +216,16 @@ impl PostgresServer {
             .step(delta_ms);
     }
 
+    /// Lets its wall clock run a thousand times slower from now on.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started with a clock of its own.
+    pub fn slow_clock(&self) {
+        let clock = self.setup.clock.as_ref();
+        clock.expect("a server with a clock of its own").slow_down();
+    }
+
     /// Requires a password of a role over TCP.
     ///
     /// # Panics

@@ -410,6 +410,16 @@ impl RedisServer {
         clock.expect("a server with a clock shim").step(delta_ms);
     }
 
+    /// Lets the server's wall clock run a thousand times slower from now on.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without [`RedisOptions::clock_shim`].
+    pub fn slow_clock(&self) {
+        let clock = self.clock.as_ref();
+        clock.expect("a server with a clock shim").slow_down();
+    }
+
     fn url_with(&self, credentials: &str) -> String {
         let (port, query) = (self.port, self.query());
         match &self.certs {

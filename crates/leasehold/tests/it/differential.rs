@@ -21,7 +21,7 @@ use leasehold_testkit::{EtcdCluster, PostgresServer, RedisServer, ZookeeperServe
 use self::compare::{Difference, Target, compare};
 use self::corrupting_store::{CorruptingStore, Corruption};
 
-/// How many histories each store is played.
+/// How many histories each store is played: half from fixed seeds, half from fresh ones.
 const HISTORIES: usize = 2_000;
 
 /// How many histories a store of documents is played, whose every change takes two round trips and a consensus.
@@ -30,11 +30,11 @@ const HISTORIES_OF_DOCUMENTS: usize = 300;
 /// How many servers share them.
 const SERVERS: usize = 3;
 
-/// The tolerance for replies of a server: it reads its clock twice in a call, and may lose the
-/// processor in between. No request comes within half a second of the end of a lease.
-const SLACK: Duration = Duration::from_millis(100);
+/// The tolerance for replies of a server: it reads its clock twice in a call, and may lose the processor in between. Its
+/// clock is slow, so that it may do so for seconds.
+const SLACK: Duration = Duration::from_millis(2);
 
-/// How long notices from another thread or process may take. Far more than they
+/// How long replies, and notices from another thread or process, may take. Far more than they
 /// does: only what never comes is waited for as long.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -71,12 +71,13 @@ fn the_sqlite_store_follows_the_rule() {
     });
 }
 
-/// The clock of the server is moved, also back, while it runs on.
+/// The clock of the server is moved, also back, while it runs on slowly.
 #[test]
 fn the_redis_store_follows_the_rule() {
     let play_part = |part| {
         let server = RedisServer::options().clock_shim().start();
-        let options = OpenOptions::default();
+        server.slow_clock();
+        let options = OpenOptions::default().response_timeout(TIMEOUT);
         play(async {
             compare(Target {
                 step: &|step_ms| server.step_clock(step_ms),
@@ -103,7 +104,8 @@ fn the_redis_store_follows_the_rule() {
 fn the_postgres_store_follows_the_rule() {
     let play_part = |part| {
         let server = PostgresServer::start_with_clock();
-        let options = OpenOptions::default();
+        server.slow_clock();
+        let options = OpenOptions::default().response_timeout(TIMEOUT);
         play(async {
             compare(Target {
                 step: &|step_ms| server.step_clock(step_ms),
@@ -132,7 +134,7 @@ fn the_postgres_store_follows_the_rule() {
 #[test]
 fn the_etcd_store_follows_the_rule() {
     documents_follow_the_rule(EtcdCluster::start, async |cluster, clock| {
-        let options = OpenOptions::default();
+        let options = OpenOptions::default().response_timeout(TIMEOUT);
         EtcdStore::open_with_clock(&cluster.url(), &options, clock)
             .await
             .unwrap()
@@ -142,7 +144,7 @@ fn the_etcd_store_follows_the_rule() {
 #[test]
 fn the_zookeeper_store_follows_the_rule() {
     documents_follow_the_rule(ZookeeperServer::start, async |server, clock| {
-        let options = OpenOptions::default();
+        let options = OpenOptions::default().response_timeout(TIMEOUT);
         ZookeeperStore::open_with_clock(&server.url(), &options, clock)
             .await
             .unwrap()

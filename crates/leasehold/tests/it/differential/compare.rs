@@ -23,19 +23,9 @@ use crate::store_client::keyspace;
 /// How many names share a batch at most.
 const NAMES_MAX: usize = 32;
 
-/// How much longer than the step a store's clock may run between two batches. Far more than any
-/// takes; it only shows that the clock was moved, and by how much.
-const PACE_MAX: Duration = Duration::from_secs(20);
-
-/// How long a history may take by the store's clock, without its steps. Ends of leases
-/// and requests are a second apart, so a history that took longer proves nothing.
-const PLAY_MAX: Duration = Duration::from_millis(800);
-
-/// How long one reply may take. A server that is stopped inside a script reads two times.
-const REPLY_MAX: Duration = Duration::from_millis(20);
-
-/// How often a history is played that took too long: as long as a machine is busy, within reason.
-const PLAYS_MAX: usize = 1_000;
+/// How much longer than the step a store's clock may run between two batches. Ends of leases and requests are a second
+/// apart, so more would change replies.
+const PACE_MAX: Duration = Duration::from_millis(20);
 
 /// A store to compare with the rule.
 #[derive(Clone, Copy)]
@@ -99,22 +89,14 @@ pub(super) async fn compare(target: Target<'_>) -> Result<(), Difference> {
     Ok(())
 }
 
-/// Plays the histories of a seed, and again if the machine was too busy for them.
+/// Plays the histories of a seed.
 async fn play(target: Target<'_>, histories: &Histories) -> Result<(), Difference> {
-    for plays in 1.. {
-        let mut player = Player::new(target, histories);
-        let Err((name, what)) = player.play(histories).await else {
-            break;
-        };
-        if plays == PLAYS_MAX || !player.was_slow().await {
-            return Err(Difference {
-                history: histories.of(name),
-                name,
-                what,
-            });
-        }
-    }
-    Ok(())
+    let played = Player::new(target, histories).play(histories).await;
+    played.map_err(|(name, what)| Difference {
+        history: histories.of(name),
+        name,
+        what,
+    })
 }
 
 impl<'a> Target<'a> {
@@ -149,9 +131,6 @@ struct Player<'a> {
     now: Option<StoreTime>,
     /// How far the clock was moved since the last reply, in microseconds.
     moved: i64,
-    /// How far it advanced in addition, in all.
-    took: Duration,
-    longest: Duration,
 }
 
 /// A name: its key in the store, its record by the rule, and a checker if it is always a mutex.
@@ -181,8 +160,6 @@ impl<'a> Player<'a> {
             event_logs,
             now: None,
             moved: 0,
-            took: Duration::ZERO,
-            longest: Duration::ZERO,
         }
     }
 
@@ -204,20 +181,6 @@ impl<'a> Player<'a> {
             self.inspect(name).await.map_err(|what| (name, what))?;
         }
         Ok(())
-    }
-
-    /// Whether the machine was too busy for a comparison, up to this moment.
-    async fn was_slow(&mut self) -> bool {
-        if let Some(now) = self.read_clock().await
-            && self.target.shape != Shape::Standing
-        {
-            let _ = self.pace(now);
-        }
-        self.is_slow()
-    }
-
-    fn is_slow(&self) -> bool {
-        self.took > PLAY_MAX || self.longest > REPLY_MAX
     }
 
     /// The store's time, by a request for a name that is not compared.
@@ -260,10 +223,6 @@ impl<'a> Player<'a> {
         if self.now.is_none() {
             self.now = self.read_clock().await;
             self.moved = 0;
-            if self.now.is_none() {
-                // Without a reply in time, nothing is compared.
-                self.longest = Duration::MAX;
-            }
         }
         let now = self.time();
         let batch: Vec<_> = batch
@@ -302,12 +261,7 @@ impl<'a> Player<'a> {
         if wakes != WakeupMode::Grants {
             return Err((batch[0].0, format!("the wakeup of waiters: {wakes}")));
         }
-        // After a slow reply they may never come.
-        let timeout = match self.is_slow() {
-            true => self.target.timeout / 50,
-            false => self.target.timeout,
-        };
-        let compared = self.event_logs.compare(timeout).await;
+        let compared = self.event_logs.compare(self.target.timeout).await;
         compared.map_err(|(key, what)| {
             let name = self.names.iter().position(|played| played.key == key);
             (name.unwrap_or_default(), what)
@@ -558,9 +512,6 @@ impl<'a> Player<'a> {
                     "the clock went from {before:?} to {now:?} when it was moved by {moved} us"
                 ));
             }
-            let ran = Duration::from_micros(u64::try_from(ran).unwrap_or_default());
-            self.took += ran;
-            self.longest = self.longest.max(ran);
         }
         self.now = Some(now);
         self.moved = 0;
