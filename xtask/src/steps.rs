@@ -18,15 +18,6 @@ pub(crate) struct Steps {
     failed: bool,
 }
 
-/// How a step without a failure ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Completion {
-    /// Everything was checked.
-    Full,
-    /// A part was skipped for this reason. The summary states it, because it is not a success.
-    Partial(String),
-}
-
 impl Steps {
     /// No steps yet.
     pub(crate) fn start() -> Self {
@@ -39,25 +30,12 @@ impl Steps {
 
     /// Runs a step. Later steps run even if it fails, so that one run shows all faults.
     pub(crate) fn run(&mut self, title: &str, step: impl FnOnce() -> Result<(), String>) {
-        self.run_partly(title, || step().map(|()| Completion::Full));
-    }
-
-    /// Runs a step that may have to skip a part of its work.
-    pub(crate) fn run_partly(
-        &mut self,
-        title: &str,
-        step: impl FnOnce() -> Result<Completion, String>,
-    ) {
         println!("\n==> {title}");
         let start = Instant::now();
         let outcome = step();
         let seconds = start.elapsed().as_secs_f64();
         let outcome = match outcome {
-            Ok(Completion::Full) => "ok".into(),
-            Ok(Completion::Partial(reason)) => {
-                println!("==> SKIPPED: {title}: {reason}");
-                format!("SKIPPED in part: {reason}")
-            }
+            Ok(()) => "ok".into(),
             Err(failure) => {
                 println!("==> FAILED: {title}: {failure}");
                 self.failed = true;
