@@ -28,7 +28,7 @@ pub(crate) fn ensure_etcd() -> Result<(), String> {
 }
 
 /// The S3 server of the tests, and what it is built on.
-const MOTO: &str = "moto[server]==5.2.1 werkzeug==3.1.8 flask==3.1.3";
+const MOTO: &str = "moto[s3]==5.2.1 werkzeug==3.1.8 flask==3.1.3 flask-cors==6.0.1";
 
 /// Installs the S3 server if it is missing, beside the build. Takes python3 with venv, and PyPI.
 pub(crate) fn ensure_s3() -> Result<(), String> {
@@ -42,7 +42,7 @@ pub(crate) fn ensure_s3() -> Result<(), String> {
         .arg(&directory))?;
     let mut pip = Command::new(directory.join("bin/python"));
     run(pip
-        .args(["-m", "pip", "--quiet", "install"])
+        .args(["-m", "pip", "--quiet", "install", "--no-compile"])
         .args(MOTO.split(' ')))?;
     fs::write(&complete, MOTO).map_err(|error| format!("{}: {error}", complete.display()))
 }
