@@ -126,6 +126,18 @@ pub(crate) struct Arrival {
     pub(crate) ttl: Duration,
 }
 
+pub(crate) fn write_note(slot: Slot, annotation: &Annotation, keep: Duration) -> Op {
+    let note = NewNote {
+        slot,
+        token: annotation.token,
+        number: 0,
+        text: annotation.text.clone(),
+        keep,
+    };
+    let lease = annotation.lease;
+    Op::WriteNote { lease, note }
+}
+
 /// Operations on what a name has beside its lock.
 pub(crate) trait Beside {
     async fn outcome(&self, key: &Key, op: Op) -> Result<Outcome, Error>;
@@ -138,15 +150,8 @@ pub(crate) trait Beside {
         annotation: &Annotation,
         keep: Duration,
     ) -> Result<Result<(), Loss>, Error> {
-        let note = NewNote {
-            slot: slot.clone(),
-            token: annotation.token,
-            number: 0,
-            text: annotation.text.clone(),
-            keep,
-        };
-        let lease = annotation.lease;
-        match self.outcome(key, Op::WriteNote { lease, note }).await? {
+        let op = write_note(slot.clone(), annotation, keep);
+        match self.outcome(key, op).await? {
             Outcome::Stored => Ok(Ok(())),
             Outcome::Lost(loss) => Ok(Err(loss)),
             other => panic!("{other:?}"),

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use leasehold::__private::store::{Key, Request, Store};
-use leasehold_core::{Annotation, CompletionKey, Loss, Name, Slot, Token};
+use leasehold_core::{Annotation, CompletionKey, Loss, Name, Outcome, Slot, Token};
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::readings::{Beside as _, Readings as _};
-use crate::store_client::{acquire, granted, keyspace, lease};
+use crate::readings::{Beside as _, Readings as _, write_note};
+use crate::store_client::{acquire, granted, keyspace, lease, outcome};
 
 pub(super) const KEEP: Duration = Duration::from_secs(3_600);
 
@@ -33,6 +33,19 @@ pub(super) async fn annotate(
 ) -> Result<(), Loss> {
     let annotated = store.annotate(key, kind, annotation, keep).await;
     annotated.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Writes the same annotation into many slots of a name, in few batches.
+async fn annotate_all(store: &dyn Store, key: &Key, kinds: &[Slot], annotation: &Annotation) {
+    for some in kinds.chunks(100) {
+        let ops = some
+            .iter()
+            .map(|kind| write_note(kind.clone(), annotation, KEEP));
+        let requests = ops.map(|op| Request::new(key.clone(), op)).collect();
+        for reply in store.apply(requests).await {
+            assert_eq!(outcome(&reply), Some(Outcome::Stored));
+        }
+    }
 }
 
 pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixture) {
@@ -82,14 +95,14 @@ pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixtur
     }
     // More than a store reads at once.
     let many = key_of("many");
-    for number in 0..1_100 {
-        if number % 100 == 0 {
-            hold(&many).await;
-        }
-        let kind = for_key(&number.to_string());
-        write(&many, &kind).await;
-        expected.push((many.clone(), kind, annotation.clone()));
-    }
+    hold(&many).await;
+    let numbers = (0..1_100).map(|number| for_key(&number.to_string()));
+    let kinds: Vec<_> = numbers.collect();
+    annotate_all(&*store, &many, &kinds, &annotation).await;
+    let all = kinds
+        .into_iter()
+        .map(|kind| (many.clone(), kind, annotation.clone()));
+    expected.extend(all);
     let other = elsewhere.key(Name::parse("b").unwrap());
     hold(&other).await;
     write(&other, &Slot::Period).await;

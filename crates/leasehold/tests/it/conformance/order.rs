@@ -16,7 +16,7 @@ use crate::waiters::poll_once;
 const ACQUISITIONS: usize = 10_000;
 
 /// Their number where each is a round trip to a server or a disk.
-const ACQUISITIONS_AFAR: usize = 1_000;
+const ACQUISITIONS_AFAR: usize = 240;
 
 /// Numbers the tasks that enter a local queue, in their order.
 #[derive(Default)]
