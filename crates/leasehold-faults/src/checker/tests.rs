@@ -277,10 +277,10 @@ fn paused(next: (u64, Event)) -> Builder {
     one(first_with([next])).fault_of(PauseHolderLong, Some("0-1"), 20, 120)
 }
 
-/// A holder with a watchdog, which was stopped and may have been without nodes.
-fn watched_loss(nodes_killed: u64) -> Builder {
+/// A holder with a watchdog, which was stopped until then and may have been without nodes.
+fn watched_loss(resumed: u64, nodes_killed: u64) -> Builder {
     let history = watched(first_with([lost(121)]));
-    let history = history.fault_of(PauseHolderLong, Some("0-1"), 20, 120);
+    let history = history.fault_of(PauseHolderLong, Some("0-1"), 20, resumed);
     history.fault(KillNodes, nodes_killed, nodes_killed + 5)
 }
 
@@ -372,7 +372,8 @@ fn other_violations_are_found() {
     let violation = Note::Violation("P8 the key".into());
     finds("P8 the key", &one(first()).note(500, violation));
     finds("panicked", &with_stderr("thread 'main' panicked at"));
-    finds("its process was watched", &watched_loss(200));
+    finds("its process was watched", &watched_loss(120, 200));
+    finds("its process was watched", &watched_loss(50, 200));
     finds("its process was watched", &slow_server(122, 123));
     finds("though the process of", &watched_grant(80, None));
     finds("though the process of", &watched_grant(80, Some(90)));
@@ -425,7 +426,8 @@ fn no_other_violation_is_found_without_one() {
     counts(&held_at_end(true, 80), Granted, 1);
     let stepped = hold(71, HoldEvent::Stepped("accepted".into()));
     counts(&one(first_with([stepped])), StepsLate, 1);
-    counts(&watched_loss(60), Lost, 1);
+    counts(&watched_loss(120, 60), Lost, 1);
+    counts(&watched_loss(65, 200), Lost, 1);
     counts(&slow_server(60, 110), LostToSlowServers, 1);
     counts(&watched_grant(50, Some(40)), KilledHolding, 1);
 }
