@@ -10,9 +10,6 @@ use rustix::process::nice;
 use crate::steps::{SUMMARY, TOTAL};
 use crate::tools::{OwnedChild, target};
 
-/// The task of the process.
-const TASK: &str = "checks";
-
 /// The lowest priority: the checks compute while the tests wait.
 const NICENESS: i32 = 19;
 
@@ -24,13 +21,13 @@ pub(crate) struct BackgroundChecks {
 }
 
 impl BackgroundChecks {
-    /// Starts the checks. Their output goes to a file, so that it does not mix with that of the tests.
-    pub(crate) fn start() -> Result<Self, String> {
+    /// Starts the checks of a task. Their output goes to a file, so that it does not mix with that of the tests.
+    pub(crate) fn start(task: &str) -> Result<Self, String> {
         let log = target().join("checks.log");
         let start = || {
             let output = File::create(&log)?;
             Command::new(env::current_exe()?)
-                .arg(TASK)
+                .arg(task)
                 .stdin(Stdio::null())
                 .stderr(output.try_clone()?)
                 .stdout(output)

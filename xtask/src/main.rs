@@ -44,6 +44,8 @@ enum Task {
     Ci,
     /// Runs the checks of ci that start no server, with low priority.
     Checks,
+    /// Runs the checks of test that start no server, with low priority.
+    FewChecks,
     /// Checks formatting, clippy, documentation and the fuzz targets. Part of ci.
     Lint,
     /// Checks the rules for files: lengths, links, retired words, import cycles. Part of test.
@@ -94,7 +96,8 @@ fn main() -> ExitCode {
         Task::Test => return tasks::start(tasks::test),
         Task::Matrix => return tasks::start(matrix::test),
         Task::Ci => return tasks::start(tasks::ci),
-        Task::Checks => return tasks::start(tasks::checks),
+        Task::Checks => return tasks::start_behind(tasks::checks),
+        Task::FewChecks => return tasks::start_behind(tasks::few_checks),
         Task::Lint => return tasks::start(tasks::lint),
         Task::Dependencies => return tasks::start(tasks::dependencies),
         Task::Tidy => tidy::check(tools::root()),

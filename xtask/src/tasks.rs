@@ -22,23 +22,27 @@ pub(crate) fn start(task: fn(&mut Steps)) -> ExitCode {
     steps.finish()
 }
 
-/// Runs every test. The rules of `tidy` are tests of this crate.
-pub(crate) fn test(steps: &mut Steps) {
-    processes::adopt_orphans();
-    build_tests(steps);
-    if !steps.failed() {
-        run_tests(steps);
-        driver_models(steps);
-    }
-    steps.run("no process is left running", processes::check_descendants);
+/// Does so with low priority.
+pub(crate) fn start_behind(task: fn(&mut Steps)) -> ExitCode {
+    background::lower_priority();
+    start(task)
 }
 
-/// Runs everything that a change must pass. The tests wait for servers and clocks most of the time; the checks compute
-/// meanwhile.
+/// Runs every test. The rules of `tidy` are tests of this crate.
+pub(crate) fn test(steps: &mut Steps) {
+    test_beside(steps, "few-checks");
+}
+
+/// Runs everything that a change must pass.
 pub(crate) fn ci(steps: &mut Steps) {
+    test_beside(steps, "checks");
+}
+
+/// Runs the tests. They wait for servers and clocks at times; the checks of a task compute meanwhile.
+fn test_beside(steps: &mut Steps, task: &str) {
     processes::adopt_orphans();
     build_tests(steps);
-    let checks = BackgroundChecks::start();
+    let checks = BackgroundChecks::start(task);
     if !steps.failed() {
         run_tests(steps);
     }
@@ -48,10 +52,15 @@ pub(crate) fn ci(steps: &mut Steps) {
     steps.run("no process is left running", processes::check_descendants);
 }
 
-/// Runs the checks that start no server, with low priority.
-pub(crate) fn checks(steps: &mut Steps) {
-    background::lower_priority();
+/// Runs those checks of `test` that start no server.
+pub(crate) fn few_checks(steps: &mut Steps) {
     // The first ones leave the directory of compiled crates to the tests, which check it when they start.
+    dependencies(steps);
+    driver_models(steps);
+}
+
+/// Runs those of `ci`.
+pub(crate) fn checks(steps: &mut Steps) {
     dependencies(steps);
     lint(steps);
     steps.run("public items", || api::check(false));
