@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::release::{ReleaseProgress, ReleaseReply};
 use leasehold_core::{
@@ -19,6 +20,10 @@ use super::context::Route;
 use super::primitives::{Mutex, lock, report};
 use crate::store::{Key, Reply, Request};
 use crate::{Durability, Error};
+
+/// How much longer an abandoned lease is released in a store that counts leases from sight: after an outage, whoever sees it
+/// first waits for another ttl.
+const OUTAGE_MAX: Duration = Duration::from_secs(60);
 
 /// The releases that the store has not confirmed.
 #[derive(Debug, Default)]
@@ -130,6 +135,10 @@ pub(crate) fn abandon(
         ReleaseOrder::Any => driver.batcher.post_unordered(request.clone()),
     };
     let expires = context.clock.now().after(ttl.as_duration());
+    let expires = match context.store.capabilities().kind.counts_from_sight() {
+        true => expires.after(OUTAGE_MAX),
+        false => expires,
+    };
     finish(
         driver,
         Release::new(request, None),

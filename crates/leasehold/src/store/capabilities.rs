@@ -86,6 +86,11 @@ pub enum Feature {
 }
 
 impl StoreKind {
+    /// Whether a lease is over a ttl after another client has seen it first, and not before: there is no clock of the store.
+    pub(crate) const fn counts_from_sight(self) -> bool {
+        matches!(self, Self::Etcd | Self::Zookeeper | Self::Objects)
+    }
+
     /// Why this store refuses a feature. `None`: it has it.
     #[must_use]
     pub const fn refusal(self, feature: Feature) -> Option<&'static str> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::__private::store::WakeupMode;
 use leasehold::{Client, ErrorKind};
 use leasehold_core::Outcome;
-use leasehold_testkit::{RedisServer, ZookeeperServer, eventually_async, free_port};
+use leasehold_testkit::{Proxy, RedisServer, Way, ZookeeperServer, eventually_async, free_port};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -54,6 +54,34 @@ async fn whichever_server_is_killed_the_others_go_on() {
         passes_on(&holder, &waiter, "b").await;
         ensemble.restart(killed);
     }
+}
+
+/// Nobody knows when the lease is over, because that is counted from when another client sees it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_without_a_reply_is_released_even_if_an_outage_lasts_beyond_its_ttl() {
+    let server = ZookeeperServer::start();
+    let proxy = Proxy::before_port(server.port(0));
+    let [direct, proxied] = [server.port(0), proxy.port()].map(|port| format!(":{port}"));
+    let far = Client::builder().ttl(Duration::from_secs(1));
+    let far = far
+        .connect(&server.url().replace(&direct, &proxied))
+        .await
+        .unwrap();
+    let mutex = far.mutex("a").unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let near = Client::connect(&server.url()).await.unwrap();
+    let observed = near.mutex("a").unwrap();
+    proxy.swallow(Way::ToClient);
+    let granted = tokio::spawn(async move { mutex.lock().await });
+    eventually_async(SOON, async || observed.inspect().await.unwrap().is_some()).await;
+    proxy.swallow(Way::Both);
+    granted.abort();
+    assert!(granted.await.is_err());
+    let left = far.shutdown(Duration::from_secs(4)).await;
+    assert_eq!(left.unwrap_err().kind(), ErrorKind::Unreachable);
+    proxy.go_on();
+    assert!(far.shutdown(SOON).await.is_ok());
+    assert!(observed.inspect().await.unwrap().is_none());
 }
 
 /// The nodes of the clients end with a session, and are made anew in the next one.
