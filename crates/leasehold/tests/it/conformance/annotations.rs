@@ -35,9 +35,16 @@ pub(super) async fn annotate(
     annotated.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Writes the same annotation into many slots of a name, in few batches.
+async fn hold(store: &dyn Store, key: &Key) {
+    let request = Request::new(key.clone(), acquire("any", 1).op);
+    granted(store, request).await;
+}
+
+/// Takes a lock and writes the same annotation into many slots of it, in few batches. On a busy machine all of them take longer
+/// than the ttl.
 async fn annotate_all(store: &dyn Store, key: &Key, kinds: &[Slot], annotation: &Annotation) {
     for some in kinds.chunks(100) {
+        hold(store, key).await;
         let ops = some
             .iter()
             .map(|kind| write_note(kind.clone(), annotation, KEEP));
@@ -78,14 +85,10 @@ pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixtur
         let annotated = annotate(&*store, key, kind, &annotation, KEEP).await;
         assert_eq!(annotated, Ok(()), "{key:?} {kind:?}");
     };
-    let hold = async |key: &Key| {
-        let request = Request::new(key.clone(), acquire("any", 1).op);
-        granted(&*store, request).await;
-    };
     let mut expected = Vec::new();
     for name in odd {
         let key = key_of(name);
-        hold(&key).await;
+        hold(&*store, &key).await;
         for kind in &kinds {
             write(&key, kind).await;
             if *kind != Slot::Value {
@@ -95,7 +98,6 @@ pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixtur
     }
     // More than a store reads at once.
     let many = key_of("many");
-    hold(&many).await;
     let numbers = (0..1_100).map(|number| for_key(&number.to_string()));
     let kinds: Vec<_> = numbers.collect();
     annotate_all(&*store, &many, &kinds, &annotation).await;
@@ -104,7 +106,7 @@ pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixtur
         .map(|kind| (many.clone(), kind, annotation.clone()));
     expected.extend(all);
     let other = elsewhere.key(Name::parse("b").unwrap());
-    hold(&other).await;
+    hold(&*store, &other).await;
     write(&other, &Slot::Period).await;
 
     expected.sort_by_key(|(key, kind, _)| (key.name.clone(), kind.clone()));
