@@ -52,16 +52,9 @@ enum Method {
 }
 
 /// Runs all tasks until the commands end, and releases all that is held then.
-pub(super) async fn run(shared: &Arc<Shared>, config: CycleConfig, mut commands: Commands) {
-    let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    tokio::spawn(async move {
-        while commands.next().await.is_some() {}
-        stopping.cancel();
-    });
-    let client = tokio::select! {
-        client = shared.connect() => client,
-        () = stop.cancelled() => return,
+pub(super) async fn run(shared: &Arc<Shared>, config: CycleConfig, commands: Commands) {
+    let Some((client, stop)) = shared.begin(commands, |_| ()).await else {
+        return;
     };
     stalls::detect(shared);
     let config = Arc::new(config);

@@ -53,22 +53,17 @@ struct Candidate {
 }
 
 /// Observes and campaigns until the commands end, and then resigns.
-pub(super) async fn run(shared: &Arc<Shared>, config: ElectionsConfig, mut commands: Commands) {
-    let stop = CancellationToken::new();
+pub(super) async fn run(shared: &Arc<Shared>, config: ElectionsConfig, commands: Commands) {
     let resignations = Arc::<Resignations>::default();
-    let (stopping, resigning) = (stop.clone(), Arc::clone(&resignations));
-    tokio::spawn(async move {
-        while let Some(command) = commands.next().await {
-            let election = command.strip_prefix("resign ").unwrap();
-            if let Some(resign) = resigning.lock().unwrap().get(election) {
-                resign.cancel();
-            }
+    let resigning = Arc::clone(&resignations);
+    let handle = move |command: &str| {
+        let election = command.strip_prefix("resign ").unwrap();
+        if let Some(resign) = resigning.lock().unwrap().get(election) {
+            resign.cancel();
         }
-        stopping.cancel();
-    });
-    let client = tokio::select! {
-        client = shared.connect() => client,
-        () = stop.cancelled() => return,
+    };
+    let Some((client, stop)) = shared.begin(commands, handle).await else {
+        return;
     };
     stalls::detect(shared);
     shared.journal.record(&Event::Observing {

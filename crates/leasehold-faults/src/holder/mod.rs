@@ -17,6 +17,7 @@ use leasehold::watchdog::Watchdog;
 use leasehold::{Cause, Client, ErrorKind, Guard, State};
 use leasehold_testkit::helper::Commands;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::cycle::{CycleConfig, SHARED_NAMES};
 pub(crate) use self::elections::{CandidateConfig, ElectionsConfig};
@@ -105,6 +106,25 @@ impl Shared {
             kind,
         };
         self.record(hold, event);
+    }
+
+    /// Connects, and returns what is cancelled when the commands have ended; until then, each is handled. `None`: they
+    /// ended before there was a connection.
+    async fn begin(
+        &self,
+        mut commands: Commands,
+        handle: impl Fn(&str) + Send + 'static,
+    ) -> Option<(Client, CancellationToken)> {
+        let stop = CancellationToken::new();
+        let stopping = stop.clone();
+        tokio::spawn(async move {
+            while let Some(command) = commands.next().await {
+                handle(&command);
+            }
+            stopping.cancel();
+        });
+        let client = stop.run_until_cancelled(self.connect()).await?;
+        Some((client, stop))
     }
 
     /// Connects, however long the store or the nodes are away.

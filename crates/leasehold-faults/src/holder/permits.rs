@@ -10,7 +10,6 @@ use leasehold::{Permit, Semaphore};
 use leasehold_testkit::helper::Commands;
 use leasehold_testkit::shared_number;
 use serde::{Deserialize, Serialize};
-use tokio_util::sync::CancellationToken;
 
 use super::{RETRY_INTERVAL, SHUTDOWN_TIMEOUT, Shared};
 use crate::clock;
@@ -33,16 +32,9 @@ pub(crate) struct PermitsConfig {
 }
 
 /// Acquires and releases a permit until the commands end.
-pub(super) async fn run(shared: &Arc<Shared>, config: &PermitsConfig, mut commands: Commands) {
-    let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    tokio::spawn(async move {
-        while commands.next().await.is_some() {}
-        stopping.cancel();
-    });
-    let client = tokio::select! {
-        client = shared.connect() => client,
-        () = stop.cancelled() => return,
+pub(super) async fn run(shared: &Arc<Shared>, config: &PermitsConfig, commands: Commands) {
+    let Some((client, stop)) = shared.begin(commands, |_| ()).await else {
+        return;
     };
     let semaphore = client.semaphore("permits", config.permits).unwrap();
     let (inside, mut rng) = (shared_number(&config.inside), Rng::new());
