@@ -85,7 +85,7 @@ fn check<'a>(
 ) -> Result<(Vec<&'a str>, u8), Failure> {
     let is_of_kind = |run: &&Completion| key.is_some() || run.period.is_some();
     let of_kind: Vec<_> = runs.iter().filter(is_of_kind).collect();
-    let overdue: Vec<_> = of_kind.iter().filter(|run| is_overdue(run, now)).collect();
+    let overdue: Vec<_> = of_kind.iter().filter(|run| run.is_overdue(now)).collect();
     let is_missing = |name: &&str| !of_kind.iter().any(|run| run.name == **name);
     let missing = names.iter().map(String::as_str);
     let missing: Vec<_> = missing.filter(is_missing).collect();
@@ -248,11 +248,6 @@ fn table(runs: &[Completion], now: SystemTime) -> String {
     table.trim_fmt()
 }
 
-/// Whether the next run is overdue. Never true for a key.
-fn is_overdue(run: &Completion, now: SystemTime) -> bool {
-    run.overdue_at().is_some_and(|overdue_at| overdue_at <= now)
-}
-
 /// The time of the next run, from now. That of a key is run again only without its record.
 fn next(run: &Completion, now: SystemTime) -> String {
     let Some(next) = run.next_slot else {
@@ -261,7 +256,7 @@ fn next(run: &Completion, now: SystemTime) -> String {
     };
     match (next.duration_since(now), now.duration_since(next)) {
         (Ok(left), _) => format!("in {}", duration::format(left)),
-        (_, Ok(late)) if is_overdue(run, now) => format!("overdue: {} ago", duration::format(late)),
+        (_, Ok(late)) if run.is_overdue(now) => format!("overdue: {} ago", duration::format(late)),
         (_, late) => format!("due {} ago", duration::format(late.unwrap_or_default())),
     }
 }

@@ -14,7 +14,7 @@ use leasehold_core::{
 /// # client.once("migrate", "v1")?.run(async |_run| Ok::<_, leasehold::Error>(())).await?;
 /// for run in client.completions().await? {
 ///     println!("{} ran on {} and took {:?}", run.name, run.host, run.took());
-///     if run.overdue_at().is_some_and(|time| time <= std::time::SystemTime::now()) {
+///     if run.is_overdue(std::time::SystemTime::now()) {
 ///         println!("the next run is overdue");
 ///     }
 /// }
@@ -110,6 +110,13 @@ impl Completion {
     #[must_use]
     pub fn overdue_at(&self) -> Option<SystemTime> {
         self.next_slot?.checked_add(self.period? / 2)
+    }
+
+    /// Whether the next run is overdue at this time. Never true for a key.
+    #[must_use]
+    pub fn is_overdue(&self, now: SystemTime) -> bool {
+        self.overdue_at()
+            .is_some_and(|overdue_at| now >= overdue_at)
     }
 }
 

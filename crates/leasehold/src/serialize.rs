@@ -83,15 +83,13 @@ impl Serialize for ClientInfo {
 /// Whether the next run is overdue is decided by the clock of this machine, when the run is written.
 impl Serialize for Completion {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let overdue_at = self.overdue_at();
-        let is_overdue = overdue_at.is_some_and(|time| time <= SystemTime::now());
         let mut fields = serializer.serialize_struct("Completion", 15)?;
         fields.serialize_field("name", &self.name)?;
         fields.serialize_field("key", &self.key)?;
         fields.serialize_field("period_ms", &self.period.map(millis))?;
         fields.serialize_field("slot", &self.slot.and_then(rfc3339))?;
         fields.serialize_field("next_slot", &self.next_slot.and_then(rfc3339))?;
-        fields.serialize_field("overdue", &is_overdue)?;
+        fields.serialize_field("overdue", &self.is_overdue(SystemTime::now()))?;
         fields.serialize_field("started", &rfc3339(self.started))?;
         fields.serialize_field("finished", &rfc3339(self.finished))?;
         fields.serialize_field("took_ms", &millis(self.took()))?;

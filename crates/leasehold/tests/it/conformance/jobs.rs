@@ -116,8 +116,7 @@ pub(super) async fn a_completed_run_is_not_repeated(fixture: Fixture) {
     assert_eq!(run.period, Some(DAY));
     assert_eq!(run.next_slot, run.slot.map(|slot| slot + DAY));
     assert_eq!(run.valid_until, run.slot.map(|slot| slot + DAY / 2));
-    let overdue_at = run.overdue_at().unwrap();
-    assert!(run.finished + DAY < overdue_at && overdue_at <= run.finished + 2 * DAY);
+    assert!(!run.is_overdue(run.finished + DAY) && run.is_overdue(run.finished + 2 * DAY));
     assert_eq!(first.last_run().await.unwrap(), Some(run.clone()));
     let listed = client.completions().await.unwrap();
     assert_eq!(listed.iter().find(|run| run.name == name), Some(&run));
