@@ -34,8 +34,8 @@ pub(super) enum StoreKind {
 }
 
 impl StoreKind {
-    /// The ttls of candidates. In worlds with failovers some leases outlast a failover; a longer one would have 3 s until its first
-    /// renewal, if a waiter was granted it.
+    /// The ttls of candidates. In worlds with failovers some leases outlast a failover; a longer one would have 3 s until its
+    /// first renewal, if a waiter was granted it.
     pub(super) fn ttls_ms(self) -> &'static [u64] {
         match self {
             Self::Single | Self::File => &[400, 600, 1_000],

@@ -76,8 +76,9 @@ impl Pool {
         Self {
             begin: format!(
                 "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = pg_catalog; \
-                 SET LOCAL client_min_messages = warning; SET LOCAL synchronous_commit = {commit}; SET LOCAL statement_timeout = 0; \
-                 SET LOCAL lock_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {millis}"
+                 SET LOCAL client_min_messages = warning; SET LOCAL synchronous_commit = {commit}; \
+                 SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {millis}; \
+                 SET LOCAL idle_in_transaction_session_timeout = {millis}"
             ),
             address,
             limit,
