@@ -110,7 +110,8 @@ pub(crate) fn cargo_test(line: &str) -> Command {
 fn driver_models(steps: &mut Steps) {
     steps.run("models of the driver", || {
         // Only the first package has a library. The others are selected for the features of dependencies.
-        let packages = "-p leasehold -p leasehold-cli -p leasehold-fuzz -p xtask";
+        let packages =
+            "-p leasehold -p leasehold-bench -p leasehold-cli -p leasehold-fuzz -p xtask";
         let models = "--lib --features leasehold/__shuttle shuttle";
         run(&mut cargo_line(&format!(
             "test --locked {packages} {models}"
