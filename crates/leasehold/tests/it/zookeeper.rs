@@ -68,7 +68,12 @@ async fn a_grant_without_a_reply_is_released_even_if_an_outage_lasts_beyond_its_
         .await
         .unwrap();
     let mutex = far.mutex("a").unwrap();
-    mutex.lock().await.unwrap().release().await.unwrap();
+    // The first replies of a server may take longer than a short ttl allows.
+    eventually_async(SOON, async || match mutex.try_lock().await {
+        Ok(Some(guard)) => guard.release().await.is_ok(),
+        _ => false,
+    })
+    .await;
     let near = Client::connect(&server.url()).await.unwrap();
     let observed = near.mutex("a").unwrap();
     proxy.swallow(Way::ToClient);
@@ -76,7 +81,8 @@ async fn a_grant_without_a_reply_is_released_even_if_an_outage_lasts_beyond_its_
     eventually_async(SOON, async || observed.inspect().await.unwrap().is_some()).await;
     proxy.swallow(Way::Both);
     granted.abort();
-    assert!(granted.await.is_err());
+    // The limit for its reply may be over.
+    assert!(!matches!(granted.await, Ok(Ok(_))));
     let left = far.shutdown(Duration::from_secs(4)).await;
     assert_eq!(left.unwrap_err().kind(), ErrorKind::Unreachable);
     proxy.go_on();
