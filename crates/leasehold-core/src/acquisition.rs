@@ -311,15 +311,24 @@ impl Acquisition {
         true
     }
 
-    /// Abandons the acquisition. Returns the lease id that must be released. `None`: the store cannot know
-    /// one, or the grant was polled.
+    /// Abandons the acquisition. Returns the lease id that must be released, as [`Acquisition::unreleased`].
     #[must_use]
     pub fn abandon(&mut self) -> Option<AbandonedLease> {
+        let unreleased = self.unreleased();
         self.result = None;
-        let in_use = self.attempt.take_if(|attempt| attempt.known);
-        let in_use =
-            in_use.map(|attempt| attempt.abandoned(self.options.lease.ttl(), ReleaseOrder::Behind));
-        self.abandoned.take().or(in_use)
+        self.abandoned = None;
+        self.attempt = self.attempt.filter(|attempt| !attempt.known);
+        unreleased
+    }
+
+    /// The lease id that must be released if the acquisition goes no further. `None`: the store cannot know one, or the
+    /// grant was polled.
+    #[must_use]
+    pub fn unreleased(&self) -> Option<AbandonedLease> {
+        self.abandoned.or_else(|| {
+            let attempt = self.attempt.filter(|attempt| attempt.known)?;
+            Some(attempt.abandoned(self.options.lease.ttl(), ReleaseOrder::Behind))
+        })
     }
 
     /// The lease id in use.

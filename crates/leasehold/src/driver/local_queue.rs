@@ -123,6 +123,14 @@ impl<L: QueueKind> LocalQueues<L> {
         queues.filter_map(|(_, queue)| queue.head.clone()).collect()
     }
 
+    /// The keys of all queues, with the states of their heads.
+    pub(crate) fn all_heads(&self) -> Vec<(L::Key, L::HeadState)> {
+        let table = self.table();
+        let heads = table.queues.iter();
+        let heads = heads.filter_map(|(key, queue)| Some((key.clone(), queue.head.clone()?)));
+        heads.collect()
+    }
+
     /// Takes the waiting tasks that suit out of a queue, in their order.
     pub(crate) fn remove_if(
         &self,

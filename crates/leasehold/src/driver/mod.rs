@@ -159,6 +159,18 @@ impl Queues {
         states.into_iter().flatten()
     }
 
+    /// The acquisitions of the heads of all queues.
+    fn all_acquiring(&self) -> impl Iterator<Item = (Key, Arc<SharedAcquisition>)> {
+        let heads = self.all().map(LocalQueues::all_heads);
+        heads
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, head)| match head {
+                HeadState::Acquiring(acquisition) => Some((key, acquisition)),
+                HeadState::Holding(_) => None,
+            })
+    }
+
     /// The acquisition with this lease.
     pub(crate) fn acquiring(&self, key: &Key, lease: LeaseId) -> Option<Arc<SharedAcquisition>> {
         self.heads(key).find_map(|head| match head {

@@ -39,11 +39,23 @@ pub(crate) async fn shut_down(driver: &Arc<Driver>) -> usize {
     for batch in leases.chunks(BATCH_MAX) {
         release_batch(driver, batch, now);
     }
+    release_requested(driver);
     driver.releases.idle().await;
     for lease in &leases {
         lease.no_renewal().await;
     }
     leases.len()
+}
+
+/// Releases what acquisitions under way have requested. Their tasks do so themselves, but may be polled later.
+fn release_requested(driver: &Arc<Driver>) {
+    for (key, acquisition) in driver.queues.all_acquiring() {
+        let requested = acquisition.lock().machine.unreleased();
+        if let Some(requested) = requested {
+            let durability = acquisition.options.durability;
+            release::abandon(driver, key, requested, durability);
+        }
+    }
 }
 
 /// Releases leases, with one task for all replies: there may be a million leases.

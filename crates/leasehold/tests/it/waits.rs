@@ -1,6 +1,7 @@
 //! How long waiters wait and how often they send requests, on a clock that the tests move.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use tokio::task::JoinHandle;
 use tracing::Level;
 
 use crate::faulty_store::{FaultMode, TIMEOUT};
-use crate::harness::{Harness, SECOND, TTL, settle};
+use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
 use crate::isolation::listeners::Logs;
-use crate::recording_store::RecordingStore;
+use crate::recording_store::{RecordingStore, Valve};
 use crate::waiters::{SOON, soon, spawn_polled, spawn_waiter};
 
 /// With its first lease, or when it begins to wait in the queue; not for an attempt.
@@ -362,6 +363,24 @@ async fn a_set_waits_for_a_silent_store_no_longer_than_its_limit() {
     harness.advance(SECOND).await;
     let error = soon(waiting).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
+}
+
+/// Its future is not polled again, and the store has granted it the lock without a reply so far.
+#[tokio::test]
+async fn a_shutdown_waits_for_the_release_of_an_acquisition_in_flight() {
+    let harness = Harness::new();
+    harness.recorder.set(Valve::ClosedAfter);
+    let mutex = harness.mutex();
+    let mut acquiring = pin!(mutex.lock());
+    assert!(poll_once(acquiring.as_mut()).await.is_none());
+    let client = harness.client.clone();
+    let shutdown = tokio::spawn(async move { client.shutdown(SECOND).await });
+    settle().await;
+    assert!(!shutdown.is_finished());
+    harness.recorder.set(Valve::Open);
+    assert_eq!(shutdown.await.unwrap().unwrap(), 0);
+    assert!(harness.stranger().inspect().await.unwrap().is_none());
+    assert_eq!(acquiring.await.unwrap_err().kind(), ErrorKind::ShutDown);
 }
 
 /// A store in which no conversion waits: its clients cannot be notified.
