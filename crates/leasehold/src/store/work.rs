@@ -10,7 +10,7 @@ use leasehold_core::LeaseId;
 use leasehold_core::record::{self, Applied};
 use leasehold_core::{Acquire, Environment, Op, Outcome};
 
-#[cfg(feature = "__documents")]
+#[cfg(any(feature = "postgres", feature = "__documents"))]
 use super::api::Key;
 use super::api::{Reply, Request};
 use super::hub::{Hub, Notices};
@@ -110,6 +110,22 @@ impl Work {
             self.results.push(result);
         }
         Ok(())
+    }
+
+    /// The names of requests whose replies may say what was stored before, by the same request or by another one.
+    #[cfg(feature = "postgres")]
+    pub(super) fn confirmed(&self) -> impl Iterator<Item = &Key> {
+        let results = self.requests.iter().zip(&self.results);
+        let confirmed = results.filter(|(_, result)| {
+            use Outcome::{Arrived, Complete, Released, Removed};
+
+            let outcome = result.reply.outcome();
+            matches!(
+                outcome,
+                Ok(Complete(_) | Released | Arrived(_) | Removed(_))
+            )
+        });
+        confirmed.map(|(request, _)| &request.key)
     }
 
     /// The leases whose clients count time from these requests: since when they hold, or wait.

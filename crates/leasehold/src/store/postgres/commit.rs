@@ -119,6 +119,9 @@ pub(super) async fn run(
                 Err(fault) => return Err(Failed::Rule(fault)),
             }
         }
+        for key in jobs.iter().flat_map(|job| job.work.confirmed()) {
+            records.write_head(key);
+        }
         return Ok(());
     }
 }

@@ -255,7 +255,7 @@ impl Batch {
             Ok(Ok(Ok(()))) if connection.unreplicated.load(Ordering::Acquire) == unreplicated => {
                 Ok(connection)
             }
-            // It did not wait for the standby. A repeated acquisition or renewal is written, and waits.
+            // It did not wait for the standby. What is repeated and granted or confirmed is written, and waits.
             Ok(Ok(Ok(()))) => Err(not_replicated()),
             Ok(Ok(Err(error))) => {
                 // The server has undone it.

@@ -54,6 +54,16 @@ impl LoadedRecords {
         self.changes.clear();
     }
 
+    /// Writes the head of a record even if it is the same: a commit that writes nothing does not wait for the standby,
+    /// which may lack what the replies confirm.
+    pub(super) fn write_head(&mut self, key: &Key) {
+        if let Some(cached) = self.records.get_mut(key)
+            && let Some(Ok(head)) = cached.head
+        {
+            cached.changed.head.get_or_insert(head);
+        }
+    }
+
     /// The messages to send, by client.
     pub(super) fn all_messages(&self) -> impl Iterator<Item = (ClientId, &str)> {
         let clients = self.messages.iter();

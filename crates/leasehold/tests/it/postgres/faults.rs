@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::__private::store::{Reply, WakeupMode};
-use leasehold::Client;
+use leasehold::{Client, Ran};
 use leasehold_core::Outcome;
 use leasehold_testkit::PostgresPair;
 
@@ -180,4 +180,26 @@ async fn a_grant_whose_wait_for_the_standby_was_ended_is_requested_again() {
     assert!(!waiting.is_finished());
     pair.fail_over(None, || ());
     assert!(waiting.await.unwrap().unwrap().state().is_held());
+}
+
+/// The repeated request finds its record.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_whose_wait_for_the_standby_was_ended_is_not_forgotten() {
+    let mut pair = PostgresPair::start(true);
+    let client = Client::connect(pair.url()).await.unwrap();
+    let once = client.once("migrate", "v1").unwrap();
+    let Ran::Now(run) = once.lock().await.unwrap() else {
+        panic!("it was run before");
+    };
+    pair.stop_stream();
+    let completing = tokio::spawn(run.complete());
+    for _ in 0..3 {
+        eventually_async(SOON, async || pair.end_waits()).await;
+    }
+    assert!(!completing.is_finished());
+    pair.fail_over(None, || ());
+    completing.await.unwrap().unwrap();
+    let other = Client::connect(pair.url()).await.unwrap();
+    let again = other.once("migrate", "v1").unwrap().lock().await;
+    assert!(matches!(again.unwrap(), Ran::Before(_)));
 }
