@@ -43,9 +43,9 @@ use self::address::Address;
 use self::commit::Failed;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
-use self::error::{describe, no_reply};
+use self::error::{describe, no_reply, standby};
 use self::listener::Listener;
-use self::queue::{Pool, has_ended};
+use self::queue::{Pool, has_ended, refuses_writes};
 use self::read::Watched;
 #[cfg(feature = "doctor")]
 pub(super) use self::rights::setup;
@@ -149,6 +149,7 @@ impl Postgres {
                 Err(fault.into())
             }
             Err(Failed::Reply(error)) if has_ended(&error) => Ok(None),
+            Err(Failed::Reply(error)) if refuses_writes(&error) => Err(standby(error)),
             Err(Failed::Reply(error)) => Err(describe(error)),
         }
     }

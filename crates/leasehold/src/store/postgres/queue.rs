@@ -346,7 +346,7 @@ fn is(error: &tokio_postgres::Error, code: &str) -> bool {
 }
 
 /// Whether a server cannot be written. A standby refuses `BEGIN READ WRITE` with `0A000`.
-fn refuses_writes(error: &tokio_postgres::Error) -> bool {
+pub(super) fn refuses_writes(error: &tokio_postgres::Error) -> bool {
     is(error, "25006") || is(error, "0A000")
 }
 
