@@ -26,25 +26,6 @@ fn arrived(world: &mut World, op: &Op) -> (u32, bool) {
 }
 
 #[test]
-fn each_id_counts_once_and_the_latch_opens_at_its_count() {
-    let mut world = World::new();
-    for (id, expected) in [
-        ("a", (1, false)),
-        ("a", (1, false)),
-        ("b", (2, false)),
-        ("a", (2, false)),
-        ("c", (3, true)),
-        // Later ones are harmless.
-        ("d", (3, true)),
-        ("a", (3, true)),
-    ] {
-        assert_eq!(arrived(&mut world, &arrive(id, 3, 10)), expected, "{id}");
-    }
-    let mut world = World::new();
-    assert_eq!(arrived(&mut world, &arrive("a", 1, 10)), (1, true));
-}
-
-#[test]
 fn only_an_arrival_that_counts_lengthens_the_time_and_none_shortens_it() {
     let mut world = World::new();
     for (now, id, keep, until) in [
@@ -64,49 +45,6 @@ fn only_an_arrival_that_counts_lengthens_the_time_and_none_shortens_it() {
     // Then it is made anew, with whatever count.
     world.now = at(16);
     assert_eq!(arrived(&mut world, &arrive("e", 2, 10)), (1, false));
-}
-
-#[test]
-fn another_count_changes_nothing() {
-    let mut world = World::new();
-    arrived(&mut world, &arrive("a", 3, 10));
-    let before = world.rows.clone();
-    for count in [1, 2, 4] {
-        let (stored, requested) = (3, count);
-        let mismatch = Mismatch::Count { stored, requested };
-        let outcome = world.apply(&arrive("b", count, 10)).outcome;
-        assert_eq!(outcome, Outcome::Mismatch(mismatch));
-        let text = mismatch.to_string();
-        assert!(text.contains(&format!("3, not {count};")), "{text}");
-    }
-    assert_eq!(world.rows, before);
-}
-
-#[test]
-fn a_name_is_a_lock_while_it_is_held_reserved_or_waited_for() {
-    let mut world = World::new();
-    let request = |number, wait| Op::Acquire(acquire(lease(number), Claim::Mutex, 10, wait));
-    let mismatch = Outcome::Mismatch(Mismatch::Kind(Kind::Leases(LeaseKind::Mutex)));
-    let reset = Op::Remove(Removal::Latch);
-    world.apply(&request(1, false));
-    for rest in [None, Some(millis(10))] {
-        for op in [arrive("a", 1, 10), reset.clone()] {
-            assert_eq!(world.apply(&op).outcome, mismatch);
-        }
-        let lease = lease(1);
-        world.apply(&Op::Release {
-            lease,
-            rest,
-            note: None,
-        });
-        world.apply(&request(1, false));
-    }
-    // The lease of the holder ends, and the waiter holds the lock.
-    world.apply(&request(2, true));
-    world.now = world.now.after(millis(10));
-    assert_eq!(world.apply(&arrive("a", 1, 10)).outcome, mismatch);
-    world.apply(&Op::release(lease(2)));
-    assert_eq!(arrived(&mut world, &arrive("a", 1, 10)), (1, true));
 }
 
 #[test]
