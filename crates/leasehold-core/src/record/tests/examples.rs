@@ -135,44 +135,6 @@ fn more_waiters_for_a_completion_than_a_run_drops_are_notified() {
     }
 }
 
-#[test]
-fn a_dead_waiter_that_does_not_fit_keeps_nobody_back() {
-    let mut world = World::new();
-    for (number, weight) in [(0, 2), (1, 3), (2, 1)] {
-        world.apply(&Op::Acquire(acquire(
-            lease(number),
-            permits(weight, 3),
-            100,
-            true,
-        )));
-    }
-    world.alive[1] = false;
-    let applied = world.apply(&release(9));
-    let leases: Vec<_> = applied.notices.iter().map(Notice::lease).collect();
-    assert_eq!(leases, [lease(2)]);
-}
-
-#[test]
-fn a_dead_waiter_that_was_passed_over_joins_again_at_the_end() {
-    let mut world = World::new();
-    let request = |number| Op::Acquire(acquire(lease(number), Claim::Mutex, 100, true));
-    for number in 0..4 {
-        world.apply(&request(number));
-    }
-    world.now = world.now.after(millis(100));
-    world.alive[2] = false;
-    let refused = Outcome::Refused {
-        time_left: Some(Duration::from_millis(100)),
-        queue_position: Some(1),
-    };
-    assert_eq!(world.apply(&request(2)).outcome, refused);
-    let waiters = world
-        .waiters()
-        .into_iter()
-        .map(|waiter| waiter.lease.number);
-    assert!(waiters.eq([3, 2]));
-}
-
 /// Something else has deleted them.
 #[test]
 fn waiters_whose_rows_are_lost_keep_nobody_back() {
@@ -188,42 +150,19 @@ fn waiters_whose_rows_are_lost_keep_nobody_back() {
 }
 
 #[test]
-fn a_lease_in_its_minimum_hold_is_refused_and_does_not_wait() {
-    let mut world = waited_for(1, 0);
-    world.apply(&Op::Release {
-        lease: lease(0),
-        rest: Some(millis(50)),
-        note: None,
-    });
-    let again = Op::Acquire(acquire(lease(0), permits(1, 1), 100, true));
-    let refused = Outcome::Refused {
-        time_left: Some(Duration::from_millis(50)),
-        queue_position: None,
-    };
-    assert_eq!(world.apply(&again).outcome, refused);
-    assert_eq!(world.waiters(), []);
-}
-
-#[test]
-fn the_next_waiter_learns_the_end_of_the_new_holder_and_not_of_a_revoked_one() {
-    let mut world = waited_for(1, 2);
-    let applied = world.apply(&Op::Revoke(Whom::All));
-    let (lease, ttl) = (lease(2), millis(3_000));
-    assert_eq!(applied.notices.last(), Some(&Notice::Next { lease, ttl }));
-}
-
-#[test]
 fn a_counter_at_its_end_exhausts_a_request_behind_a_waiter() {
     let mut world = World::new();
     let request = |number| Op::Acquire(acquire(lease(number), Claim::Mutex, 100, true));
     world.apply(&request(1));
     world.apply(&request(2));
-    let set = Op::SetToken {
-        lease: lease(1),
-        first: Token::MAX,
-        tokens: NonZeroU32::MIN,
-    };
-    assert_eq!(world.apply(&set).outcome, Outcome::Stored);
+    for (tokens, outcome) in [(2, Outcome::Exhausted), (1, Outcome::Stored)] {
+        let set = Op::SetToken {
+            lease: lease(1),
+            first: Token::MAX,
+            tokens: number(tokens),
+        };
+        assert_eq!(world.apply(&set).outcome, outcome);
+    }
     assert_eq!(world.apply(&release(1)).outcome, Outcome::Released);
     for number in 2..5 {
         assert_eq!(world.apply(&request(number)).outcome, Outcome::Exhausted);
@@ -273,33 +212,6 @@ fn note_of(release: &Op) -> NewNote {
         } => note.clone(),
         other => panic!("{other:?}"),
     }
-}
-
-#[test]
-fn a_name_has_one_kind_limit_and_count_while_it_is_used() {
-    let mut world = World::new();
-    let mut outcome = |claim, number| {
-        let request = acquire(lease(number), claim, 100, false);
-        world.apply(&Op::Acquire(request)).outcome
-    };
-    let mismatch = Outcome::Mismatch;
-    assert_eq!(outcome(permits(3, 2), 1), mismatch(Mismatch::Weight));
-    assert!(matches!(outcome(permits(1, 2), 1), Outcome::Granted { .. }));
-    let kind = Mismatch::Kind(Kind::Leases(LeaseKind::Semaphore));
-    assert_eq!(outcome(Claim::Mutex, 2), mismatch(kind));
-    let limit = Mismatch::Limit {
-        stored: 2,
-        requested: 3,
-    };
-    assert_eq!(outcome(permits(1, 3), 2), mismatch(limit));
-    assert_eq!(world.apply(&arrival(1, 2)).outcome, mismatch(kind));
-    world.apply(&release(1));
-    assert!(matches!(
-        world.apply(&arrival(1, 2)).outcome,
-        Outcome::Arrived(_)
-    ));
-    let latch = mismatch(Mismatch::Kind(Kind::Latch));
-    assert_eq!(world.apply(&release(1)).outcome, latch);
 }
 
 /// The next one behind the new holder watches it, and a lease that leaves does not.

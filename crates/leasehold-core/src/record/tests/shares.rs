@@ -117,65 +117,6 @@ fn granted(applied: &Applied) -> Vec<u64> {
 }
 
 #[test]
-fn a_late_request_for_another_number_of_permits_changes_nothing() {
-    let mut world = World::new();
-    world.apply(&Op::Acquire(acquire(lease(1), permits(3, 3), 100, true)));
-    let to_two = convert(&held(&world, 1), permits(2, 3), 100, false);
-    world.apply(&to_two);
-    let to_one = convert(&held(&world, 1), permits(1, 3), 100, false);
-    assert!(matches!(
-        world.apply(&to_one).outcome,
-        Outcome::Granted { .. }
-    ));
-    assert_eq!(world.apply(&to_two).outcome, Outcome::Outdated);
-    assert_eq!(held(&world, 1).weight, 1);
-}
-
-#[test]
-fn an_upgrade_waits_before_all_others_until_the_readers_leave() {
-    let mut world = World::new();
-    for (number, wanted) in [
-        (1, Access::Upgradable),
-        (2, Access::Read),
-        (3, Access::Write),
-        (4, Access::Read),
-    ] {
-        world.apply(&access(number, wanted));
-    }
-    let upgradable = held(&world, 1);
-    let upgrade = convert(&upgradable, Claim::Access(Access::Write), 100, true);
-    let waits = world.apply(&upgrade).outcome;
-    let is_first = |outcome: &Outcome| {
-        matches!(
-            outcome,
-            Outcome::Refused {
-                queue_position: Some(0),
-                ..
-            }
-        )
-    };
-    assert!(is_first(&waits) && is_first(&world.apply(&upgrade).outcome));
-    // A reader that asks for the same would wait for the upgradable one, which waits for it.
-    let reader = held(&world, 2);
-    let refused = world.apply(&convert(&reader, Claim::Access(Access::Write), 100, true));
-    assert_eq!(refused.outcome, Outcome::Mismatch(Mismatch::Conversion));
-    let left = world.apply(&Op::release(lease(2)));
-    assert_eq!(granted(&left), [1]);
-    let writer = held(&world, 1);
-    assert!(writer.weight == Access::LIMIT && writer.first > upgradable.first);
-    // A late upgrade or downgrade with another token changes nothing.
-    let late = convert(&upgradable, Claim::Access(Access::Read), 100, false);
-    assert_eq!(world.apply(&late).outcome, Outcome::Outdated);
-    // The waiting writer keeps back the reader behind it.
-    let down = convert(&writer, Claim::Access(Access::Read), 100, false);
-    let down = world.apply(&down);
-    assert_eq!(granted(&down), []);
-    assert!(held(&world, 1).first > writer.first);
-    assert_eq!(granted(&world.apply(&Op::release(lease(1)))), [3]);
-    assert_eq!(granted(&world.apply(&Op::release(lease(3)))), [4]);
-}
-
-#[test]
 fn a_writer_that_becomes_a_reader_lets_readers_in_with_it() {
     let mut world = World::new();
     world.apply(&access(1, Access::Write));
