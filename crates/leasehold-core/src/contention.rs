@@ -255,14 +255,7 @@ pub(crate) fn upper_half(longest: Duration, spread: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(millis: u64) -> Instant {
-        Instant::from_nanos(millis * 1_000_000)
-    }
-
-    fn ttl(millis: u64) -> Ttl {
-        Ttl::from_millis(millis).unwrap()
-    }
+    use crate::fixture::{at, ms, token, ttl};
 
     #[test]
     fn a_chain_ends_by_number_by_time_and_by_tokens() {
@@ -270,7 +263,7 @@ mod tests {
             max: 2,
             time: Duration::from_millis(20),
         };
-        let first = Token::new(100).unwrap();
+        let first = token(100);
         let mut chain = Chain::new(handoff, first, handoff.tokens(), at(0));
         assert_eq!(chain.token().get(), 100);
         assert!(chain.pass(at(1)));
@@ -291,16 +284,14 @@ mod tests {
             ..Handoff::default()
         };
         assert_eq!(off.tokens(), TokenCount::MIN);
-        let first = Token::new(100).unwrap();
+        let first = token(100);
         let tokens = Handoff::default().tokens();
         assert!(!Chain::new(off, first, tokens, at(0)).pass(at(0)));
     }
 
     #[test]
     fn the_head_retries_first_and_each_waiter_at_least_once_in_its_ttl() {
-        let wait =
-            |left, place| retry_in_queue_after(Duration::from_millis(left), place, ttl(30_000));
-        let ms = Duration::from_millis;
+        let wait = |left, place| retry_in_queue_after(ms(left), place, ttl(30_000));
         assert_eq!(wait(20_000, 0).as_millis(), 20_252);
         assert_eq!(wait(20_000, 1).as_millis(), 23_252);
         assert_eq!(wait(20_000, 50), ms(30_000));
@@ -325,7 +316,6 @@ mod tests {
 
     #[test]
     fn a_window_grows_with_splits_and_with_the_time_of_a_round() {
-        let ms = Duration::from_millis;
         let mut backoff = Backoff::default();
         let mut windows = Vec::new();
         for _ in 0..4 {
@@ -348,7 +338,6 @@ mod tests {
 
     #[test]
     fn a_window_closes_with_wins_and_opens_only_with_a_split() {
-        let ms = Duration::from_millis;
         let mut backoff = Backoff::default();
         backoff.refused(ms(1), at(0));
         backoff.won(at(0));
@@ -363,7 +352,6 @@ mod tests {
 
     #[test]
     fn a_window_after_a_change_closes_with_rounds_of_age_and_opens_with_a_win() {
-        let ms = Duration::from_millis;
         let mut backoff = Backoff::default();
         (0..3).for_each(|_| backoff.split(ms(1), at(1_000)));
         assert_eq!(backoff.window_after_change(at(1_000)), ms(16));
@@ -380,7 +368,6 @@ mod tests {
 
     #[test]
     fn a_turn_ends_with_a_pause_unless_the_lock_was_free_meanwhile_or_another_had_it() {
-        let ms = Duration::from_millis;
         let mut backoff = Backoff::default();
         assert_eq!(backoff.pause(at(0)), Duration::ZERO);
         let hold = |backoff: &mut Backoff, from: u64, to: u64| {

@@ -107,25 +107,18 @@ impl Conversion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::ClientId;
+    use crate::fixture::{at, lease};
     use crate::record::Access;
 
     const HELD: State = State::Held { until: at(0) };
-
-    const fn at(millis: u64) -> Instant {
-        Instant::from_nanos(millis * 1_000_000)
-    }
 
     fn ttl() -> Ttl {
         Ttl::from_millis(30_000).unwrap()
     }
 
     fn upgrade() -> Conversion {
-        let lease = LeaseId {
-            client: ClientId::from_random([7; 16]),
-            number: 1,
-        };
-        Conversion::new(lease, Token::MAX, Claim::Access(Access::Write), true, at(0))
+        let write = Claim::Access(Access::Write);
+        Conversion::new(lease(1), Token::MAX, write, true, at(0))
     }
 
     fn sends(conversion: &Conversion, now: u64) -> bool {

@@ -28,6 +28,8 @@ pub mod contention;
 pub mod conversion;
 pub mod election;
 pub mod escape;
+#[cfg(test)]
+mod fixture;
 pub mod id;
 pub mod job;
 pub mod latch;

@@ -114,14 +114,7 @@ pub fn completed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::ClientId;
-
-    fn lease(number: u64) -> LeaseId {
-        LeaseId {
-            client: ClientId::from_random([7; 16]),
-            number,
-        }
-    }
+    use crate::fixture::{lease, token};
 
     fn state(seconds: u64, holders: impl IntoIterator<Item = u64>, waiters: usize) -> LockState {
         LockState {
@@ -208,9 +201,9 @@ mod tests {
 
     #[test]
     fn a_completion_is_an_event_once_and_not_at_the_begin() {
-        let record = |token| Annotation {
+        let record = |number| Annotation {
             lease: lease(1),
-            token: Token::new(token).unwrap(),
+            token: token(number),
             text: "".into(),
         };
         let (first, second) = (Some(record(1)), Some(record(2)));
@@ -219,7 +212,7 @@ mod tests {
         assert_eq!(completed(Some(&first), None), None);
         for before in [&None, &first] {
             let event = completed(Some(before), second.as_ref());
-            assert_eq!(event, Some(LockEvent::Completed(Token::new(2).unwrap())));
+            assert_eq!(event, Some(LockEvent::Completed(token(2))));
         }
     }
 }

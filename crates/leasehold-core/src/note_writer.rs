@@ -116,7 +116,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::id::ClientId;
+    use crate::fixture::{at, lease};
     use crate::record::Slot;
     use crate::token::Token;
 
@@ -124,15 +124,7 @@ mod tests {
     const LOST: State = State::Lost(Cause::Unreachable);
     const EXPIRES: Instant = at(60_000);
 
-    const fn at(millis: u64) -> Instant {
-        Instant::from_nanos(millis * 1_000_000)
-    }
-
     fn writer() -> NoteWriter {
-        let lease = LeaseId {
-            client: ClientId::from_random([7; 16]),
-            number: 1,
-        };
         let note = NewNote {
             slot: Slot::Period,
             token: Token::MAX,
@@ -140,7 +132,7 @@ mod tests {
             text: "complete".into(),
             keep: Duration::from_secs(1),
         };
-        NoteWriter::new(lease, note, at(0))
+        NoteWriter::new(lease(1), note, at(0))
     }
 
     /// Whether an action writes the note, and whether it releases the lease to learn whether that was written.

@@ -180,14 +180,7 @@ fn scramble(seed: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn millis(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    fn ttl(millis: u64) -> Ttl {
-        Ttl::from_millis(millis).unwrap()
-    }
+    use crate::fixture::{ms, ttl};
 
     #[test]
     fn every_ttl_has_a_policy_that_fits() {
@@ -200,29 +193,29 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         let policy = Policy::of(ttl(30_000));
         let sum = Policy {
-            interval: millis(20_000),
+            interval: ms(20_000),
             ..policy
         };
         assert_eq!(sum.check(), Err(PolicyError::Sum(sum)));
         let sum = Policy {
-            margin: millis(20_000),
+            margin: ms(20_000),
             ..policy
         };
         assert_eq!(sum.check(), Err(PolicyError::Sum(sum)));
         let short = Policy {
-            interval: millis(9),
+            interval: ms(9),
             ..policy
         };
-        assert_eq!(short.check(), Err(PolicyError::Interval(millis(9))));
+        assert_eq!(short.check(), Err(PolicyError::Interval(ms(9))));
         let hold = Policy {
-            max_hold: Some(millis(29_999)),
+            max_hold: Some(ms(29_999)),
             ..policy
         };
         assert!(matches!(hold.check(), Err(PolicyError::MaxHold(..))));
         let fits = Policy {
-            interval: millis(5_000),
+            interval: ms(5_000),
             margin: Duration::ZERO,
-            max_hold: Some(millis(30_000)),
+            max_hold: Some(ms(30_000)),
             ..policy
         };
         assert_eq!(fits.check(), Ok(()));
@@ -235,8 +228,8 @@ mod tests {
         let mut lines = std::collections::BTreeMap::<_, u32>::new();
         for last in 0..10_000 {
             let due = pace.due(sent, Instant::from_nanos(last));
-            assert!(due <= sent.after(millis(10_000)));
-            assert!(due >= sent.after(millis(8_750)));
+            assert!(due <= sent.after(ms(10_000)));
+            assert!(due >= sent.after(ms(8_750)));
             *lines.entry(due).or_default() += 1;
         }
         assert!((7..=20).contains(&lines.len()), "{lines:?}");

@@ -89,12 +89,9 @@ pub fn block_last(first: Token, count: TokenCount) -> Option<Token> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::token;
 
     const ONE: TokenCount = TokenCount::MIN;
-
-    fn token(value: u64) -> Token {
-        Token::new(value).unwrap()
-    }
 
     #[test]
     fn tokens_grow_when_the_clock_or_the_counter_is_lost() {

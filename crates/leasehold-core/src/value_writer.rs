@@ -139,16 +139,13 @@ impl ValueWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{at, token};
     use crate::lease::state::Cause;
 
     const HELD: State = State::Held { until: at(0) };
 
-    const fn at(millis: u64) -> Instant {
-        Instant::from_nanos(millis * 1_000_000)
-    }
-
     fn writer() -> ValueWriter {
-        ValueWriter::new(Token::new(7).unwrap(), "one".into(), at(0))
+        ValueWriter::new(token(7), "one".into(), at(0))
     }
 
     /// The number and the text that are written now.

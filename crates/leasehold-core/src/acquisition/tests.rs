@@ -7,7 +7,7 @@ use std::sync::Arc;
 use self::host::Host;
 use super::*;
 use crate::annotation::CompletionKey;
-use crate::id::ClientId;
+use crate::fixture::{at, lease, ms, token};
 use crate::policy::Policy;
 use crate::record::{Claim, Unless};
 use crate::release::LateRelease;
@@ -16,14 +16,6 @@ use crate::time::{StoreTime, Ttl};
 const SHARD: u32 = 7;
 const SPREAD: f64 = 0.5;
 
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-fn at(millis: u64) -> Instant {
-    Instant::from_nanos(millis * 1_000_000)
-}
-
 /// A time of the store, whose clock has another start than the local one.
 fn store_time(millis: u64) -> StoreTime {
     StoreTime::from_micros(1_700_000_000_000_000 + millis * 1_000)
@@ -31,17 +23,6 @@ fn store_time(millis: u64) -> StoreTime {
 
 fn ttl() -> Ttl {
     Ttl::from_millis(30_000).unwrap()
-}
-
-fn lease(number: u64) -> LeaseId {
-    LeaseId {
-        client: ClientId::from_random([1; 16]),
-        number,
-    }
-}
-
-fn token(number: u64) -> Token {
-    Token::new(number).unwrap()
 }
 
 fn options() -> AcquireOptions {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::id::ClientId;
+use crate::fixture::lease;
 
 /// How many leases are granted at most.
 const LEASES: u64 = 3;
@@ -56,13 +56,6 @@ enum Violation {
     ValueWentBack,
     PhantomLeader,
     LeaderNotTold,
-}
-
-fn lease(number: u64) -> LeaseId {
-    LeaseId {
-        client: ClientId::from_random([1; 16]),
-        number,
-    }
 }
 
 impl World {

@@ -165,11 +165,8 @@ fn covering(span: Duration) -> Ttl {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{at, ms, ttl};
     use crate::time;
-
-    fn at(millis: u64) -> Instant {
-        Instant::from_nanos(millis * 1_000_000)
-    }
 
     #[test]
     fn holds_leave_in_any_order() {
@@ -192,10 +189,10 @@ mod tests {
 
     #[test]
     fn every_hold_gets_its_time() {
-        let renewal = Ttl::from_millis(300).unwrap();
+        let renewal = ttl(300);
         for left in [1, 10, 299, 300, 301, 5_000, 80_000_000] {
             let now = at(1_000);
-            let until = now.after(Duration::from_millis(left));
+            let until = now.after(ms(left));
             let mut holds = Holds::default();
             holds.enter(Term::Fixed(until));
             let fixed = holds.ttl(now, renewal);

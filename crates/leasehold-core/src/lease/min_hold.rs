@@ -51,13 +51,10 @@ impl MinHold {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(millis: u64) -> Instant {
-        Instant::from_nanos(millis * 1_000_000)
-    }
+    use crate::fixture::{at, ms};
 
     fn min_hold(millis: u64, since: u64) -> MinHold {
-        MinHold::begin(Duration::from_millis(millis), at(since))
+        MinHold::begin(ms(millis), at(since))
     }
 
     #[test]
@@ -91,8 +88,8 @@ mod tests {
                 let remaining = min_hold(duration, 0).remaining(at(held));
                 let remaining = remaining.map_or(0.0, |ttl| ttl.as_duration().as_secs_f64());
                 // A store whose clock runs 1 % slow has counted less time since the grant.
-                let counted = Duration::from_millis(held).as_secs_f64() / 1.01;
-                let whole = Duration::from_millis(duration).as_secs_f64();
+                let counted = ms(held).as_secs_f64() / 1.01;
+                let whole = ms(duration).as_secs_f64();
                 assert!(
                     counted + remaining >= whole,
                     "{whole} s, held for {held} ms"

@@ -97,20 +97,8 @@ fn applied(record: &mut Rows, op: &Op, now: StoreTime) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{ClientId, LeaseId};
+    use crate::fixture::{lease, token, ttl};
     use crate::record::Acquire;
-    use crate::time::Ttl;
-
-    fn token(value: u64) -> Token {
-        Token::new(value).unwrap()
-    }
-
-    fn lease(number: u64) -> LeaseId {
-        LeaseId {
-            client: ClientId::from_random([1; 16]),
-            number,
-        }
-    }
 
     fn release(number: u64) -> Op {
         Op::release(lease(number))
@@ -121,10 +109,9 @@ mod tests {
     }
 
     fn acquire_with(number: u64, proposal: Option<Token>) -> Op {
-        let ttl = Ttl::from_millis(1_000).unwrap();
         Op::Acquire(Acquire {
             proposal,
-            ..Acquire::mutex(lease(number), ttl)
+            ..Acquire::mutex(lease(number), ttl(1_000))
         })
     }
 

@@ -106,13 +106,10 @@ impl<C: Copy + PartialEq> Orphans<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::ClientId;
+    use crate::fixture::lease;
     use crate::time::Ttl;
 
-    const LEASE: LeaseId = LeaseId {
-        client: ClientId::from_random([7; 16]),
-        number: 1,
-    };
+    const LEASE: LeaseId = lease(1);
 
     /// A connection, and how often a call was sent again over it.
     const HERE: Option<(u64, u64)> = Some((1, 0));

@@ -256,6 +256,7 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::token;
 
     const ONE: TokenCount = TokenCount::MIN;
 
@@ -265,10 +266,6 @@ mod tests {
 
     fn round_with(masters: usize, proposal: u64) -> Round {
         Round::new(Size::new(masters).unwrap(), ONE, Some(token(proposal)))
-    }
-
-    fn token(value: u64) -> Token {
-        Token::new(value).unwrap()
     }
 
     fn granted(first: u64) -> Option<Outcome> {

@@ -417,14 +417,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::id::ClientId;
+    use crate::fixture::lease;
     use crate::record::Whom;
     use crate::time::Ttl;
 
-    const LEASE: LeaseId = LeaseId {
-        client: ClientId::from_random([7; 16]),
-        number: 1,
-    };
+    const LEASE: LeaseId = lease(1);
 
     fn tally(op: Op, leftover: Option<Leftover>) -> Tally {
         Tally::new(Size::new(3).unwrap(), op, None, leftover)

@@ -1,11 +1,8 @@
 use super::*;
+use crate::fixture::at;
 
 /// The result of each reading is its number.
 type Numbers = Reading<u64>;
-
-const fn at(millis: u64) -> Instant {
-    Instant::from_nanos(millis * 1_000_000)
-}
 
 fn state(result: u64) -> ReadReply<u64> {
     ReadReply::State {

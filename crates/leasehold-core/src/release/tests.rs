@@ -1,14 +1,7 @@
 //! Releases that fail, in virtual time.
 
 use super::*;
-
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-fn at(millis: u64) -> Instant {
-    Instant::from_nanos(millis * 1_000_000)
-}
+use crate::fixture::{at, ms};
 
 const FAILED: ReleaseReply<u32> = ReleaseReply::Failed(0);
 const HELD: ReleaseReply<u32> = ReleaseReply::Applied { held: true };

@@ -1,16 +1,12 @@
 //! The rule of a mutex by example.
 
 use super::*;
-use crate::token::Token;
+use crate::fixture::token;
 
 const TTL: Ttl = Ttl::USER_MIN;
 
 fn at(millis: u64) -> StoreTime {
     StoreTime::from_micros(START + millis * 1_000)
-}
-
-fn token(number: u64) -> Token {
-    Token::new(number).unwrap()
 }
 
 fn acquire(lease: u64) -> Op {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::fixture;
 use crate::id::{ClientId, LeaseId};
 use crate::job::{JobSchedule, Period};
 use crate::latch::{ArrivalId, LatchCount};
@@ -226,10 +227,7 @@ fn arrival() -> Part {
 
 /// One part of each class.
 fn parts() -> [Part; 5] {
-    let lease = LeaseId {
-        client: ClientId::from_random([7; 16]),
-        number: 1,
-    };
+    let lease = fixture::lease(1);
     [
         Part::Holder(lease),
         Part::Waiter(lease),
@@ -332,12 +330,8 @@ fn an_uncontended_mutex_is_one_short_text() {
 #[test]
 fn the_text_of_a_note_is_not_longer_for_its_spaces() {
     let text: std::sync::Arc<str> = "a value of words ".repeat(240).into();
-    let lease = LeaseId {
-        client: ClientId::from_random([7; 16]),
-        number: u64::MAX,
-    };
     let note = Note {
-        lease,
+        lease: fixture::lease(u64::MAX),
         token: Token::MAX,
         number: u64::MAX,
         text: text.clone(),

@@ -1,12 +1,8 @@
 use super::*;
-use crate::time::Ttl;
-
-fn at(millis: u64) -> Instant {
-    Instant::default().after(Duration::from_millis(millis))
-}
+use crate::fixture::{at, ms, ttl};
 
 fn terms(millis: u64) -> Terms {
-    let ttl = Ttl::from_millis(millis).unwrap();
+    let ttl = ttl(millis);
     let span = ttl.as_duration();
     Terms::new(ttl, span / 3, span / 30, Terms::NO_END)
 }
@@ -96,7 +92,7 @@ fn heartbeats_are_sent_twice_in_the_shortest_silence_timeout() {
     registrations.next_changes(10, at(0)).unwrap();
     let due = registrations.next_heartbeat().unwrap();
     assert!(due.since(at(0)) <= Duration::from_secs(2) / 6);
-    assert!(!registrations.heartbeat(due.before(Duration::from_millis(1))));
+    assert!(!registrations.heartbeat(due.before(ms(1))));
     assert!(registrations.heartbeat(due));
     assert!(!registrations.heartbeat(due));
     registrations.unregister(2);

@@ -1,14 +1,10 @@
 use super::*;
-use crate::time::Ttl;
+use crate::fixture::{at, ttl};
 
 type Session = NodeSession<&'static str>;
 
-fn at(millis: u64) -> Instant {
-    Instant::default().after(Duration::from_millis(millis))
-}
-
 fn terms() -> Terms {
-    let ttl = Ttl::from_millis(3_000).unwrap();
+    let ttl = ttl(3_000);
     let span = ttl.as_duration();
     Terms::new(ttl, span / 3, span / 30, Terms::NO_END)
 }
