@@ -167,50 +167,6 @@ fn an_anchor_is_forgotten_after_two_periods_and_a_chosen_one_stays() {
     assert_eq!(is_due(&stored, chosen, later), runs(6 * HOUR, chosen));
 }
 
-/// A start shortly before the time that its user has chosen belongs to that run, by a clock that is ahead or by summer
-/// time. An earlier one is the trial of a person, and belongs to the run before it.
-#[test]
-fn a_trial_does_not_complete_the_run_of_the_next_night() {
-    let nightly = JobSchedule {
-        anchor: Some(at(3 * HOUR)),
-        ..every(DAY)
-    };
-    let (first, quarter) = (3 * HOUR, HOUR / 4);
-    let night = DAY + first;
-    let begin = night - 3 * HOUR - quarter;
-    for (trial, counts) in [
-        (16 * HOUR, false),
-        (begin - 1, false),
-        (begin, true),
-        (night - HOUR - quarter, true),
-        (night, true),
-        (night + 16 * HOUR, true),
-    ] {
-        let stored = run(trial, nightly, first);
-        let slots = stored.slots.unwrap();
-        let of_night = [night - 2 * HOUR, night, night + 4 * HOUR, begin + DAY - 1];
-        for start in of_night.into_iter().filter(|start| *start > trial) {
-            let expected = match counts {
-                true => Due::Completed,
-                false => Due::Run(slots),
-            };
-            assert_eq!(is_due(&stored, nightly, start), expected, "{trial} {start}");
-            // A start without the anchor has the slots of the record.
-            assert_eq!(is_due(&stored, every(DAY), start), expected);
-        }
-        let next = is_due(&stored, nightly, begin + DAY);
-        assert_eq!(next, Due::Run(slots), "the night after it");
-    }
-    // A short period is not shorter than what is early.
-    let hourly = JobSchedule {
-        anchor: Some(at(0)),
-        ..every(HOUR)
-    };
-    let stored = run(HOUR / 2, hourly, 0);
-    assert_eq!(is_due(&stored, hourly, HOUR + HOUR / 2 - 1), Due::Completed);
-    assert_eq!(is_due(&stored, hourly, HOUR + HOUR / 2), runs(0, hourly));
-}
-
 #[test]
 fn with_another_period_the_run_counts_by_its_times() {
     let stored = run(DAY, every(DAY), DAY);
@@ -406,30 +362,24 @@ proptest! {
         let _ = Completion::parse(&format!("{start}{text}"));
     }
 
-    /// Whatever the settings are: after a run no request of its slot or an earlier one runs again, and a request of the
-    /// second slot after it does.
+    /// Whatever the settings are. The run counts by its times in the slots that the user has chosen, else in those of
+    /// its record, and for no longer than that is known.
     #[test]
     fn a_run_completes_its_slot_and_no_later_one(
         stored in any_run(), chosen in proptest::option::of(time()), period in any_period(), requested in time()
     ) {
         let schedule = JobSchedule { period, anchor: chosen };
         let now = requested.max(stored.finished_at).max(stored.started_at);
-        match due(Some(&stored), schedule, requested, now) {
-            Due::Run(slots) => {
-                let known = requested <= stored.finished_at.after_span(period.as_duration() * 2);
-                prop_assert!(!known || slots.slot_of(&stored) < slots.slot(requested));
-                prop_assert_eq!(slots.period, period);
-                if let Some(chosen) = chosen {
-                    prop_assert!(slots.anchor == chosen && slots.chosen);
-                }
-            }
-            Due::Completed => {
-                let known = stored.slots.map(|slots| (slots.anchor, slots.chosen));
-                let chosen = chosen.map(|anchor| (anchor, true));
-                let (anchor, chosen) = chosen.or(known).unwrap_or((requested, false));
-                let slots = Slots { anchor, chosen, period };
-                prop_assert!(slots.slot_of(&stored) >= slots.slot(requested));
-            }
-        }
+        let is_known = requested <= stored.finished_at.after_span(period.as_duration() * 2);
+        let of_record = stored.slots.filter(|_| is_known);
+        let of_record = of_record.map(|slots| (slots.anchor, slots.chosen));
+        let of_user = chosen.map(|anchor| (anchor, true));
+        let (anchor, chosen) = of_user.or(of_record).unwrap_or((requested, false));
+        let slots = Slots { anchor, chosen, period };
+        let expected = match is_known && slots.slot_of(&stored) >= slots.slot(requested) {
+            true => Due::Completed,
+            false => Due::Run(slots),
+        };
+        prop_assert_eq!(due(Some(&stored), schedule, requested, now), expected);
     }
 }
