@@ -38,13 +38,6 @@ pub const HIGH_STEP: u64 = 1_000_000;
 pub struct NotAdmitted;
 
 impl Master {
-    /// Whether it may do anything.
-    #[must_use]
-    pub fn is_admitted(&self) -> bool {
-        self.admission
-            .is_some_and(|admission| admission.run == self.run)
-    }
-
     /// Applies an operation to the record of a name by its [rule](crate::record), and keeps the admission record.
     /// There are no queues on one of many masters.
     ///
@@ -132,7 +125,6 @@ mod tests {
         let high = master.admission.and_then(|admission| admission.high);
         assert_eq!(high, Some(token(1_000_005)));
         master.run = RunId(2);
-        assert!(!master.is_admitted());
         assert_eq!(master.apply(&mut record, &acquire(1), now), refused);
         let released = Ok(Outcome::Released);
         assert_eq!(master.apply(&mut record, &release(1), now), released);
