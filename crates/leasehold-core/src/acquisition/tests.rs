@@ -296,15 +296,6 @@ fn a_waiter_that_gives_up_leaves_the_queue() {
 }
 
 #[test]
-fn a_grant_that_nobody_polled_is_released() {
-    let mut host = Host::new(options());
-    host.sends(0);
-    host.applied(granted(5), 10);
-    assert_eq!(host.machine.abandon().unwrap().lease, lease(1));
-    host.waits(20);
-}
-
-#[test]
 fn an_interruption_behind_a_grant_casts_doubt_on_it() {
     let mut host = Host::new(options());
     host.sends(0);
@@ -415,16 +406,6 @@ fn a_waiter_of_such_a_store_retries_at_a_random_instant_after_a_change() {
     assert_eq!(at_first, at(100).after(window.mul_f64(SPREAD)));
     host.notice(AcquireNotice::Changed, 101);
     assert_eq!(host.machine.next_timeout(), Some(at_first));
-}
-
-#[test]
-fn a_queued_acquisition_passes_to_the_next_caller_with_its_place() {
-    let mut host = Host::new(options());
-    host.queued(1_000);
-    host.machine.take_over(at(500));
-    assert_eq!(host.sends(1_010), lease(1));
-    host.applied(granted(5), 1_020);
-    assert_eq!(host.holds(1_020).id, lease(1));
 }
 
 /// A caller that has asked for a run 500 ms before.

@@ -12,18 +12,6 @@ fn releases() -> PendingReleases<&'static str, u32> {
 }
 
 #[test]
-fn a_confirmed_release_is_done() {
-    let mut releases = releases();
-    let number = releases.begin("a", at(30_000), None);
-    assert_eq!(releases.unconfirmed().len(), 1);
-    assert_eq!(releases.next_timeout(), None, "its reply is waited for");
-    let progress = releases.handle_reply(number, HELD, at(1), 1.0);
-    assert_eq!(progress, ReleaseProgress::Confirmed);
-    assert_eq!(releases.unconfirmed().len(), 0);
-    assert_eq!(releases.next_timeout(), None);
-}
-
-#[test]
 fn a_failed_release_is_repeated_until_the_lease_has_expired() {
     let mut releases = releases();
     let number = releases.begin("a", at(30_000), None);

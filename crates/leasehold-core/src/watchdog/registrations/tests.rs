@@ -14,15 +14,6 @@ fn connected() -> Registrations<&'static str> {
 }
 
 #[test]
-fn a_lease_released_before_its_batch_is_not_sent() {
-    let mut registrations = connected();
-    registrations.register(1, terms(2_000), "a");
-    registrations.unregister(1);
-    registrations.unregister(2);
-    assert_eq!(registrations.next_changes(10, at(1)), None);
-}
-
-#[test]
 fn changes_are_sent_once_and_acknowledged() {
     let mut registrations = connected();
     registrations.register(1, terms(2_000), "a");
