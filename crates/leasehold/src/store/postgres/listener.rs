@@ -17,6 +17,7 @@ use super::commit::channel;
 use super::connection::Connection;
 use super::error::{describe, no_notifications};
 use super::queue::Pool;
+use super::read::Watched;
 use crate::store::api::{Event, EventScope};
 use crate::store::hub::Hub;
 use crate::store::message;
@@ -35,6 +36,7 @@ pub(super) struct Listener {
     pub(super) pool: Arc<Pool>,
     pub(super) hub: Arc<Hub>,
     pub(super) watcher: ClientId,
+    pub(super) watched: Arc<Watched>,
 }
 
 /// An open connection, and what arrives on it.
@@ -63,6 +65,7 @@ impl Notifier for Listener {
         };
         session.probe(&self.pool).await?;
         session.update(clients.wanted()).await?;
+        self.watched.clear();
         clients.set_registered(session.registered.clone());
         Ok(session)
     }

@@ -89,7 +89,7 @@ impl PostgresStore {
 pub struct Postgres {
     pool: Arc<Pool>,
     sessions: Sessions<Listener>,
-    watched: Watched,
+    watched: Arc<Watched>,
     response_timeout: Duration,
     /// The client that is notified for the observers of this store.
     watcher: ClientId,
@@ -107,17 +107,19 @@ impl Postgres {
         let connection = pool.connection().await?;
         connection.prepare().await?;
         pool.put_back(connection);
+        let watched = Arc::<Watched>::default();
         let listener = Listener {
             pool: Arc::clone(&pool),
             hub: Arc::clone(hub),
             watcher,
+            watched: Arc::clone(&watched),
         };
         let wanted = BTreeSet::from([watcher]);
         let sessions = Sessions::start(listener, Arc::clone(hub), wanted).await;
         Ok(Self {
             pool,
             sessions,
-            watched: Watched::default(),
+            watched,
             response_timeout: options.response_timeout,
             watcher,
             process: Process::current(),

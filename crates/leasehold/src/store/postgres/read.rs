@@ -41,6 +41,11 @@ const NAMES_MAX: usize = 1_024;
 pub(super) struct Watched(Mutex<HashMap<Key, Instant>>);
 
 impl Watched {
+    /// Forgets all of them: the server of a new connection may not have them.
+    pub(super) fn clear(&self) {
+        lock(&self.0).clear();
+    }
+
     /// Registers this store for the changes of a name, unless it is. No change that begins later is missed, because the name
     /// is locked.
     pub(super) async fn register(

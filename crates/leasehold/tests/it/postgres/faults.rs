@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use leasehold::__private::store::{Reply, WakeupMode};
 use leasehold::{Client, Ran};
-use leasehold_core::Outcome;
+use leasehold_core::{Outcome, Slot};
 use leasehold_testkit::PostgresPair;
 
 use super::*;
+use crate::readings::Readings as _;
 
 /// Ends all connections of clients.
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
@@ -202,4 +203,25 @@ async fn a_completion_whose_wait_for_the_standby_was_ended_is_not_forgotten() {
     let other = Client::connect(pair.url()).await.unwrap();
     let again = other.once("migrate", "v1").unwrap().lock().await;
     assert!(matches!(again.unwrap(), Ran::Before(_)));
+}
+
+/// The standby does not have its registration.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_is_registered_again_at_the_next_primary() {
+    let mut pair = PostgresPair::start(false);
+    let store = open(&pair.url()).await;
+    let observer = StoreClient::listening(&store, 1).await;
+    works(&*store).await;
+    pair.until_in_sync();
+    pair.stop_stream();
+    let observe = async || store.observe(&key("observed"), &Slot::Value).await;
+    observe().await.unwrap();
+    pair.fail_over(None, || ());
+    until_notified(&observer).await;
+    let changed = observe().await.unwrap().changed.unwrap();
+    let other = open(&pair.url()).await;
+    granted(&*other, acquire("observed", 1)).await;
+    // Observers read again after a longer time anyway.
+    let noticed = tokio::time::timeout(Duration::from_secs(8), changed).await;
+    assert!(noticed.is_ok());
 }
