@@ -31,15 +31,36 @@ fn found<'a>(report: &'a Report, check: &str) -> &'a Finding {
     found.unwrap_or_else(|| panic!("no {check} in {report:#?}"))
 }
 
-/// The only finding above `Ok`, which is of this check.
+/// All findings above `Ok`.
+fn wrong(report: &Report) -> Vec<&Finding> {
+    let findings = report.findings.iter();
+    findings.filter(|f| f.severity > Severity::Ok).collect()
+}
+
+/// Checks that a check found something, with these words in what was observed and in the fix.
 #[track_caller]
-fn only<'a>(report: &'a Report, check: &str, severity: Severity) -> &'a Finding {
-    let wrong = report.findings.iter().filter(|f| f.severity > Severity::Ok);
-    let wrong: Vec<_> = wrong.collect();
-    let [finding] = wrong[..] else {
+fn assert_found(report: &Report, check: &str, severity: Severity, observed: &str, fix: &str) {
+    let is_it = |it: &Finding| {
+        let is_of_check = (it.check, it.severity) == (check, severity);
+        let has_fix = it.fix.as_deref().unwrap_or_default().contains(fix);
+        is_of_check && it.observed.contains(observed) && has_fix
+    };
+    assert!(report.findings.iter().any(is_it), "{report:#?}");
+}
+
+/// The only finding above `Ok`, which is of this check and has these words.
+#[track_caller]
+fn only<'a>(
+    report: &'a Report,
+    check: &str,
+    severity: Severity,
+    observed: &str,
+    fix: &str,
+) -> &'a Finding {
+    assert_found(report, check, severity, observed, fix);
+    let [finding] = wrong(report)[..] else {
         panic!("not {check} alone: {report:#?}");
     };
-    assert_eq!((finding.check, finding.severity), (check, severity));
     assert!(!finding.observed.is_empty() && finding.fix.is_some());
     finding
 }

@@ -5,7 +5,7 @@ use leasehold::doctor::postgres_setup;
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::PostgresServer;
 
-use super::{diagnose, found};
+use super::{assert_found, diagnose, found};
 
 /// The URL for a role of its own.
 fn url_of(server: &PostgresServer, role: &str) -> String {
@@ -53,18 +53,15 @@ async fn settings_that_lose_locks() {
             server.run(&[&format!("ALTER ROLE testkit SET {setting}")]);
         }
         let report = diagnose(&server.url()).await;
-        let finding = found(&report, check);
-        assert_eq!(finding.severity, severity, "{finding:?}");
-        assert!(finding.observed.contains(observed), "{finding:?}");
-        assert!(finding.consequence.is_some() && finding.fix.is_some());
+        assert_found(&report, check, severity, observed, "");
         // The last one would refuse the next.
         let writable = "SET default_transaction_read_only = off";
         server.run(&[writable, "ALTER ROLE testkit RESET ALL"]);
     }
     server.run(&["ALTER TABLE leasehold.heads SET UNLOGGED"]);
     let report = diagnose(&server.url()).await;
-    let mut unlogged = report.findings.iter();
-    assert!(unlogged.any(|it| it.observed == "the table leasehold.heads is unlogged"));
+    let unlogged = "the table leasehold.heads is unlogged";
+    assert_found(&report, "persistence", Danger, unlogged, "");
 }
 
 /// A role has the rights that the setup grants, and no others.
@@ -74,13 +71,8 @@ async fn a_role_that_only_locks() {
     server.run(&["CREATE ROLE app LOGIN"]);
     let url = url_of(&server, "app");
     let report = diagnose(&url).await;
-    let finding = found(&report, "schema");
-    assert_eq!(finding.severity, Danger);
-    let fix = finding.fix.as_deref().unwrap();
-    assert!(
-        fix.contains("leasehold doctor --setup --role app | psql"),
-        "{fix}"
-    );
+    let setup = "leasehold doctor --setup --role app | psql";
+    assert_found(&report, "schema", Danger, "", setup);
     let refused = lock(&url).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unauthorized, "{refused}");
 

@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use leasehold::Client;
-use leasehold::doctor::Severity;
+use leasehold::doctor::Severity::{self, Danger, Note, Warning};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use super::{diagnose, found, only};
+use super::{assert_found, diagnose, found, only};
 
 /// A directory, a path in it, and the URL of the store there.
 fn file() -> (TempDir, PathBuf, String) {
@@ -23,13 +23,13 @@ fn file() -> (TempDir, PathBuf, String) {
 async fn a_file_that_is_missing_is_not_made() {
     let (directory, _path, url) = file();
     let report = diagnose(&url).await;
-    assert!(report.severity() <= Severity::Note, "{report:#?}");
+    assert!(report.severity() <= Note, "{report:#?}");
     assert_eq!(found(&report, "file").severity, Severity::Ok);
     assert_eq!(report.store, url);
     assert_eq!(report.acl, None);
     let misspelt = format!("sqlite:{}/a/b/locks.db", directory.path().display());
     let report = diagnose(&misspelt).await;
-    assert_eq!(found(&report, "directory").severity, Severity::Danger);
+    assert_eq!(found(&report, "directory").severity, Danger);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
@@ -43,15 +43,13 @@ async fn a_file_is_diagnosed_without_changes() {
     assert_eq!(found(&report, "rights").severity, Severity::Ok);
     fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
     let report = diagnose(&url).await;
-    let finding = found(&report, "rights");
-    assert_eq!(finding.severity, Severity::Warning);
-    assert!(finding.fix.as_deref().unwrap().starts_with("chmod o-w "));
+    assert_found(&report, "rights", Warning, "", "chmod o-w ");
     guard.release().await.unwrap();
 
     let other = directory.path().join("other.db");
     fs::write(&other, "what somebody else has written").unwrap();
     let report = diagnose(&format!("sqlite:{}", other.display())).await;
-    assert_eq!(found(&report, "file").severity, Severity::Danger);
+    assert_eq!(found(&report, "file").severity, Danger);
     assert_eq!(fs::read(&other).unwrap(), b"what somebody else has written");
 }
 
@@ -60,9 +58,7 @@ async fn a_file_is_diagnosed_without_changes() {
 async fn a_file_in_memory_is_noted() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let report = diagnose(&format!("sqlite:{}/locks.db", directory.path().display())).await;
-    let finding = found(&report, "file-system");
-    assert_eq!(finding.severity, Severity::Note);
-    assert!(finding.observed.contains("tmpfs"), "{}", finding.observed);
+    assert_found(&report, "file-system", Note, "tmpfs", "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,13 +67,7 @@ async fn a_file_with_two_names_is_a_danger() {
     drop(Client::connect(&url).await.unwrap());
     fs::hard_link(&path, directory.path().join("link.db")).unwrap();
     let report = diagnose(&url).await;
-    let finding = found(&report, "file");
-    assert_eq!(finding.severity, Severity::Danger);
-    assert!(
-        finding.observed.contains("hard links"),
-        "{}",
-        finding.observed
-    );
+    assert_found(&report, "file", Danger, "hard links", "");
 }
 
 /// The reader is another program in the middle of a transaction.
@@ -96,10 +86,7 @@ async fn a_log_that_a_reader_lets_grow_is_warned_of() {
         writer.execute_batch(fill).unwrap();
     }
     let report = diagnose(&url).await;
-    let finding = found(&report, "log");
-    assert_eq!(finding.severity, Severity::Warning);
-    let fix = finding.fix.as_deref().unwrap();
-    assert!(fix.contains("fuser"), "{fix}");
+    assert_found(&report, "log", Warning, "", "fuser");
 }
 
 /// A path that leads nowhere is not a file that is still to be created.
@@ -112,18 +99,12 @@ async fn a_path_that_cannot_be_followed_is_a_danger() {
         directory.path().join("a".repeat(300)),
     ] {
         let report = diagnose(&format!("sqlite:{}", path.display())).await;
-        let finding = found(&report, "file");
-        assert_eq!(finding.severity, Severity::Danger, "{report:#?}");
-        assert!(
-            finding.observed.contains("leads nowhere"),
-            "{}",
-            finding.observed
-        );
+        assert_found(&report, "file", Danger, "leads nowhere", "");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_for_one_client() {
     let report = diagnose("memory:").await;
-    only(&report, "store", Severity::Warning);
+    only(&report, "store", Warning, "", "");
 }

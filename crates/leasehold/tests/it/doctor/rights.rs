@@ -6,7 +6,7 @@ use leasehold::doctor::{Report, Severity};
 use leasehold::{Client, Durability, ErrorKind, ReplicaCount};
 use leasehold_testkit::{RedisOptions, RedisServer, eventually_async};
 
-use super::{SOON, diagnose, found, healthy};
+use super::{SOON, assert_found, diagnose, found, healthy};
 
 /// The password of the user in the line.
 pub(crate) const PASSWORD: &str = "no-more-than-need-be";
@@ -93,11 +93,8 @@ async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
     }
     let report = diagnose(&url).await;
     assert_eq!(report.severity(), Severity::Ok, "{report:#?}");
-    let observed = &found(&report, "rights").observed;
-    assert!(
-        observed.contains("user leasehold-doctor has all"),
-        "{observed}"
-    );
+    let has_all = "user leasehold-doctor has all";
+    assert_found(&report, "rights", Severity::Ok, has_all, "");
     assert_eq!(server.cli(&["ACL", "LOG"]), "");
 }
 
