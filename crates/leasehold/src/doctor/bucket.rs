@@ -64,32 +64,34 @@ fn versions(facts: &BucketFacts) -> Finding {
 mod tests {
     use std::time::Duration;
 
-    use super::super::Severity;
     use super::*;
+    use crate::doctor::Severity::{Danger, Note, Ok, Warning};
+    use crate::doctor::finding::{ChangeOf, assert_severities};
 
-    #[test]
-    fn what_is_wrong_with_a_bucket_is_found() {
-        let good = BucketFacts {
+    fn healthy() -> BucketFacts {
+        BucketFacts {
             name: "s3://b".into(),
             ignored_condition: None,
             read: Duration::from_millis(20),
             write: Duration::from_millis(30),
             keeps_versions: Some(false),
             uses_http: false,
-        };
+        }
+    }
+
+    const CHANGES: [ChangeOf<BucketFacts>; 5] = [
+        (Ok, "", |_| {}),
+        (Danger, "conditions", |it| {
+            it.ignored_condition = Some("If-Match");
+        }),
+        (Warning, "latency", |it| it.write = Duration::from_secs(1)),
+        (Note, "versions", |it| it.keeps_versions = None),
+        (Warning, "endpoint", |it| it.uses_http = true),
+    ];
+
+    #[test]
+    fn what_is_wrong_with_a_bucket_is_found() {
         let ttl = Ttl::from_millis(10_000).unwrap();
-        let severities = |facts: &BucketFacts| -> Vec<_> {
-            check(facts, ttl).iter().map(|it| it.severity).collect()
-        };
-        assert_eq!(severities(&good), [Severity::Ok; 3]);
-        let bad = BucketFacts {
-            ignored_condition: Some("If-Match"),
-            write: Duration::from_secs(1),
-            keeps_versions: None,
-            uses_http: true,
-            ..good
-        };
-        let [danger, note, warning] = [Severity::Danger, Severity::Note, Severity::Warning];
-        assert_eq!(severities(&bad), [danger, warning, note, warning]);
+        assert_severities(healthy, |facts| check(facts, ttl), &CHANGES);
     }
 }

@@ -136,57 +136,51 @@ fn rights(facts: &FileFacts) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Severity::{self, Danger, Note, Unknown, Warning};
     use super::FileSystem::{Foreign, Network};
     use super::*;
-    use crate::doctor::finding::worst;
+    use crate::doctor::Severity::{Danger, Note, Ok, Unknown, Warning};
+    use crate::doctor::finding::{ChangeOf, assert_severities};
 
-    type Change = fn(&mut FileFacts);
+    fn healthy() -> FileFacts {
+        FileFacts {
+            path: "/var/lib/app/locks.db".into(),
+            exists: true,
+            directory_exists: true,
+            file_system: Some(FileSystem::Local),
+            mode: Some(0o600),
+            directory_writable: true,
+            free: Some(1 << 40),
+            log: Some(16 * 1024 * 1024),
+            other_boot_id: false,
+            missing: Vec::new(),
+            fault: None,
+        }
+    }
 
     /// Those that `it::doctor::files` cannot bring about.
+    const CHANGES: [ChangeOf<FileFacts>; 8] = [
+        (Ok, "", |_| {}),
+        (Danger, "file-system", |it| {
+            it.file_system = Some(Network("NFS"));
+        }),
+        (Note, "file-system", |it| {
+            it.file_system = Some(Foreign("FUSE"));
+        }),
+        (Danger, "rights", |it| it.directory_writable = false),
+        (Danger, "directory", |it| {
+            it.exists = false;
+            it.directory_exists = false;
+        }),
+        (Warning, "room", |it| it.free = Some(1024)),
+        (Note, "kernel", |it| it.other_boot_id = true),
+        (Unknown, INCOMPLETE, |it| {
+            it.missing.push("the file system (statfs: denied)".into());
+            it.file_system = None;
+        }),
+    ];
+
     #[test]
     fn each_fact_of_a_file_has_its_severity() {
-        let changes: [(Severity, Change); 8] = [
-            (Severity::Ok, |_| {}),
-            (Danger, |facts| facts.file_system = Some(Network("NFS"))),
-            (Note, |facts| facts.file_system = Some(Foreign("FUSE"))),
-            (Danger, |facts| facts.directory_writable = false),
-            (Danger, |facts| {
-                facts.exists = false;
-                facts.directory_exists = false;
-            }),
-            (Warning, |facts| facts.free = Some(1024)),
-            (Note, |facts| facts.other_boot_id = true),
-            (Unknown, |facts| {
-                facts
-                    .missing
-                    .push("the file system (statfs: denied)".into());
-                facts.file_system = None;
-            }),
-        ];
-        for (severity, change) in changes {
-            let mut facts = FileFacts {
-                path: "/var/lib/app/locks.db".into(),
-                exists: true,
-                directory_exists: true,
-                file_system: Some(FileSystem::Local),
-                mode: Some(0o600),
-                directory_writable: true,
-                free: Some(1 << 40),
-                log: Some(16 * 1024 * 1024),
-                other_boot_id: false,
-                missing: Vec::new(),
-                fault: None,
-            };
-            change(&mut facts);
-            let findings = check(&facts);
-            assert_eq!(worst(&findings), severity);
-            let is_complete = |it: &Finding| {
-                it.severity == Severity::Ok || it.consequence.is_some() && it.fix.is_some()
-            };
-            assert!(findings.iter().all(is_complete), "{findings:#?}");
-            let is_creatable = |it: &Finding| it.observed.contains("the first lock creates it");
-            assert!(!findings.iter().any(is_creatable) || facts.directory_exists);
-        }
+        assert_severities(healthy, check, &CHANGES);
     }
 }

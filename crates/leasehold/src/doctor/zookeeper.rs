@@ -60,34 +60,29 @@ fn session(facts: &ZookeeperFacts) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Severity;
+    use crate::doctor::Severity::{Note, Ok, Warning};
+    use crate::doctor::finding::{ChangeOf, assert_severities};
 
-    #[test]
-    fn each_weakness_has_a_finding() {
-        let good = ZookeeperFacts {
+    fn healthy() -> ZookeeperFacts {
+        ZookeeperFacts {
             name: "zookeeper://h".to_owned(),
             named: 3,
             voters: Some(3),
             session: Duration::from_secs(10),
             has_user: true,
             has_tls: true,
-        };
-        let worst = |facts: &ZookeeperFacts| check(facts).iter().map(|it| it.severity).max();
-        assert_eq!(worst(&good), Some(Severity::Ok));
-        let single = ZookeeperFacts {
-            voters: Some(0),
-            ..good.clone()
-        };
-        assert_eq!(worst(&single), Some(Severity::Warning));
-        let open = ZookeeperFacts {
-            has_user: false,
-            ..good.clone()
-        };
-        assert_eq!(worst(&open), Some(Severity::Warning));
-        let slow = ZookeeperFacts {
-            session: Duration::from_secs(40),
-            ..good
-        };
-        assert_eq!(worst(&slow), Some(Severity::Note));
+        }
+    }
+
+    const CHANGES: [ChangeOf<ZookeeperFacts>; 4] = [
+        (Ok, "", |_| {}),
+        (Warning, "members", |it| it.voters = Some(0)),
+        (Warning, "access", |it| it.has_user = false),
+        (Note, "session", |it| it.session = Duration::from_secs(40)),
+    ];
+
+    #[test]
+    fn each_weakness_has_a_finding() {
+        assert_severities(healthy, check, &CHANGES);
     }
 }

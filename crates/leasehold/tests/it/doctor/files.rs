@@ -30,6 +30,7 @@ async fn a_file_that_is_missing_is_not_made() {
     let misspelt = format!("sqlite:{}/a/b/locks.db", directory.path().display());
     let report = diagnose(&misspelt).await;
     assert_eq!(found(&report, "directory").severity, Danger);
+    assert_eq!(found(&report, "file").observed, "it does not exist yet");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
