@@ -159,38 +159,26 @@ pub(crate) async fn diagnose(
     space: &Keyspace,
     durability: Durability,
 ) -> Result<DiagnosticFacts> {
-    match Scheme::of(url)? {
-        Scheme::Memory => MemoryStore::open(url).map(|_| DiagnosticFacts::Memory),
+    Ok(match Scheme::of(url)? {
+        Scheme::Memory => MemoryStore::open(url).map(|_| DiagnosticFacts::Memory)?,
         #[cfg(feature = "sqlite")]
-        Scheme::Sqlite => {
-            let facts = sqlite::diagnose(url, options, space).await?;
-            Ok(DiagnosticFacts::File(facts))
-        }
+        Scheme::Sqlite => DiagnosticFacts::File(sqlite::diagnose(url, options, space).await?),
         #[cfg(feature = "postgres")]
         Scheme::Postgres => {
-            let facts = postgres::diagnose(url, options).await?;
-            Ok(DiagnosticFacts::Database(Box::new(facts)))
+            DiagnosticFacts::Database(Box::new(postgres::diagnose(url, options).await?))
         }
         #[cfg(feature = "etcd")]
-        Scheme::Etcd => Ok(DiagnosticFacts::Etcd(
-            super::etcd::diagnose(url, options).await?,
-        )),
+        Scheme::Etcd => DiagnosticFacts::Etcd(etcd::diagnose(url, options).await?),
         #[cfg(feature = "zookeeper")]
-        Scheme::Zookeeper => {
-            let facts = zookeeper::diagnose(url, options).await?;
-            Ok(DiagnosticFacts::Zookeeper(facts))
-        }
+        Scheme::Zookeeper => DiagnosticFacts::Zookeeper(zookeeper::diagnose(url, options).await?),
         #[cfg(feature = "object-store")]
-        Scheme::Objects => {
-            let facts = super::objects::diagnose(url, options).await?;
-            Ok(DiagnosticFacts::Bucket(facts))
-        }
+        Scheme::Objects => DiagnosticFacts::Bucket(objects::diagnose(url, options).await?),
         #[cfg(feature = "redis")]
         Scheme::Redis => {
             let facts = super::redis::diagnose(url, options, space, durability).await?;
-            Ok(DiagnosticFacts::Servers(facts))
+            DiagnosticFacts::Servers(facts)
         }
-    }
+    })
 }
 
 /// The statements that create the schema of a PostgreSQL store, and grant a role the rights that locks need.
