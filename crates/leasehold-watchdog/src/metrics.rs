@@ -133,30 +133,3 @@ fn describe() {
          namespace without permission, or a limit"
     );
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    /// The names of metrics in a text.
-    fn names(text: &str) -> BTreeSet<&str> {
-        let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
-        words
-            .filter(|word| word.starts_with("leasehold_watchdog_"))
-            .collect()
-    }
-
-    #[test]
-    fn the_page_lists_every_metric() {
-        let page = include_str!("../../../docs/operations.md");
-        let (code, _) = include_str!("metrics.rs")
-            .split_once("#[cfg(test)]")
-            .unwrap();
-        let mut own = names(code);
-        // In the client.
-        own.insert("leasehold_watchdog_connected");
-        let (_, rest) = page.split_once("## Metrics\n").unwrap();
-        let (table, _) = rest.split_once("\n## ").unwrap();
-        assert_eq!(names(table), own);
-    }
-}
