@@ -14,49 +14,33 @@ use crate::metrics::MetricsRecorder;
 use crate::shared::Shared;
 use crate::stores::ServedStore;
 
-/// The HTTP listener.
+/// What the endpoints report.
 pub(crate) struct Http {
-    server: HttpServer,
-    recorder: MetricsRecorder,
-}
-
-struct HttpState {
     shared: Arc<Shared>,
     recorder: MetricsRecorder,
 }
 
 impl Http {
-    pub(crate) async fn bind(address: SocketAddr) -> Result<Self, Error> {
+    /// Listens at an address. Returns the one that was bound, and the task that serves requests there.
+    pub(crate) async fn bind(
+        address: SocketAddr,
+        shared: Arc<Shared>,
+    ) -> Result<(SocketAddr, impl Future<Output = ()> + Send), Error> {
         let failed = |error: io::Error| {
             let reason = bind_error(&error);
             let message = format!("cannot serve metrics at {address}: {reason}");
             Error::new(message).with_source(error)
         };
-        Ok(Self {
-            server: HttpServer::bind(address).await.map_err(failed)?,
-            recorder: MetricsRecorder::install()?,
-        })
-    }
-
-    pub(crate) const fn address(&self) -> SocketAddr {
-        self.server.address()
-    }
-
-    /// Serves requests as long as it is polled.
-    pub(crate) async fn run(self, shared: Arc<Shared>) {
-        let state = Arc::new(HttpState {
-            shared,
-            recorder: self.recorder,
-        });
-        let response = move |path| {
-            let state = Arc::clone(&state);
-            async move { state.response(path).await }
+        let server = HttpServer::bind(address).await.map_err(failed)?;
+        let recorder = MetricsRecorder::install()?;
+        let http = Arc::new(Self { shared, recorder });
+        let respond = move |path| {
+            let http = Arc::clone(&http);
+            async move { http.response(path).await }
         };
-        self.server.run(response).await;
+        Ok((server.address(), server.run(respond)))
     }
-}
 
-impl HttpState {
     /// `None`: there is no such path.
     async fn response(&self, path: String) -> Option<(StatusCode, String)> {
         match &*path {

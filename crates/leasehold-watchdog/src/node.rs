@@ -85,9 +85,9 @@ impl Node {
         node.addresses = listeners.iter().map(Listener::address).collect();
         let shared = &node.shared;
         if let Some(address) = settings.metrics {
-            let http = Http::bind(address).await?;
-            node.metrics = Some(http.address());
-            shared.tasks.spawn(http.run(Arc::clone(shared)));
+            let (address, served) = Http::bind(address, Arc::clone(shared)).await?;
+            node.metrics = Some(address);
+            shared.tasks.spawn(served);
         }
         if let Some(notifications) = notifications {
             shared.tasks.spawn(notifications);
