@@ -73,9 +73,9 @@ fn measure(shared: &Shared) {
     gauge!("leasehold_watchdog_leases").set(shared.clients.leases() as f64);
     gauge!("leasehold_watchdog_leases_limit").set(limits.leases as f64);
     gauge!("leasehold_watchdog_connections").set(permits.connections() as f64);
-    gauge!("leasehold_watchdog_connections_limit").set(permits.connections_max() as f64);
+    gauge!("leasehold_watchdog_connections_limit").set(permits.connections_max as f64);
     gauge!("leasehold_watchdog_files").set(permits.files() as f64);
-    gauge!("leasehold_watchdog_files_limit").set(permits.files_max() as f64);
+    gauge!("leasehold_watchdog_files_limit").set(permits.files_max as f64);
 }
 
 /// Sets the counters to zero: for Prometheus a counter that appears with its first event has not increased.

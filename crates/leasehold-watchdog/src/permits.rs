@@ -22,9 +22,11 @@ const FILES_DISPLACED: usize = DISPLACED_MAX * FILES_PER_CONNECTION as usize;
 #[derive(Debug)]
 pub(crate) struct Permits {
     connections: Arc<Semaphore>,
-    connections_max: usize,
+    /// The maximum number of connections.
+    pub(crate) connections_max: usize,
     files: Arc<Semaphore>,
-    files_max: usize,
+    /// The maximum number of files that connections and watched processes may use.
+    pub(crate) files_max: usize,
     /// Connections without a client, the oldest first. Each is notified when another one displaces it.
     without_client: Mutex<VecDeque<Arc<Notify>>>,
 }
@@ -102,19 +104,9 @@ impl Permits {
         self.connections_max + DISPLACED_MAX - self.connections.available_permits()
     }
 
-    /// The maximum number of connections.
-    pub(crate) const fn connections_max(&self) -> usize {
-        self.connections_max
-    }
-
     /// The number of files that connections and watched processes may use by now.
     pub(crate) fn files(&self) -> usize {
         self.files_max + FILES_DISPLACED - self.files.available_permits()
-    }
-
-    /// The maximum number of these files.
-    pub(crate) const fn files_max(&self) -> usize {
-        self.files_max
     }
 
     fn without_client(&self) -> MutexGuard<'_, VecDeque<Arc<Notify>>> {
