@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::__private::wire::{Liveness, Registration, ToNode};
-use leasehold_testkit::{Proxy, Way, eventually, eventually_async};
+use leasehold_testkit::{Proxy, Way, eventually};
 use leasehold_watchdog::Node;
 use rustix::process::Signal;
 
@@ -12,28 +12,6 @@ use crate::peer::{Peer, registration, role_with};
 
 /// The node renews a lease in time even after a stall of seconds.
 const TTL: Duration = Duration::from_secs(6);
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_client_keeps_its_locks_until_it_continues() {
-    let (fixture, _node) = Fixture::with_node().await;
-    let mut actor = fixture.holder("lock", TTL).await;
-    actor.signal(Signal::STOP);
-    fixture.assert_held_for(actor.client, "lock", TTL * 2).await;
-    let mut observer = Peer::observer(&fixture);
-    let status = observer.status_of(actor.client).unwrap();
-    assert_eq!(status.liveness, Liveness::Silent);
-    assert_eq!(status.reason, "it is stopped by a signal");
-    assert_eq!(status.renewed, ["lock"]);
-    actor.signal(Signal::CONT);
-    // It sends heartbeats and renews nothing, so its lease expires.
-    eventually_async(SOON, async || {
-        actor.peer.send(&ToNode::Heartbeat);
-        !fixture.is_held(actor.client, 1, "lock").await
-    })
-    .await;
-    let status = observer.status_of(actor.client).unwrap();
-    assert_eq!(status.liveness, Liveness::Alive);
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_without_its_main_thread_is_silent_for_that_reason() {
@@ -83,6 +61,9 @@ async fn a_fixed_lease_is_not_renewed_and_is_released() {
     fixture
         .assert_held_for(actor.client, "renewed", TTL * 2)
         .await;
+    let status = Peer::observer(&fixture).status_of(actor.client).unwrap();
+    assert_eq!(status.liveness, Liveness::Silent);
+    assert_eq!(status.renewed, ["renewed"]);
     // It is killed while it is stopped.
     actor.signal(Signal::KILL);
     fixture.wait_until_free("long").await;
