@@ -83,13 +83,3 @@ fn the_limits_hold_under_any_messages() {
     // Some inputs are valid.
     assert_eq!(leases.max(), Some(LEASES_MAX));
 }
-
-#[test]
-fn the_limits_hold_under_any_bytes() {
-    let mut random = fastrand::Rng::with_seed(7);
-    for _ in 0..3_000 {
-        let length = random.usize(0..400);
-        let bytes: Vec<_> = (0..length).map(|_| random.u8(..)).collect();
-        node(&bytes);
-    }
-}
