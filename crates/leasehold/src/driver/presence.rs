@@ -17,14 +17,10 @@ const INTERVAL: Duration = Duration::from_secs(30);
 const RETENTION: Duration = Duration::from_secs(120);
 
 pub(crate) struct Presence {
-    entry: Arc<PresenceEntry>,
-    work: Mutex<Work>,
-}
-
-struct PresenceEntry {
     space: Keyspace,
     client: ClientId,
     info: ClientInfo,
+    work: Mutex<Work>,
 }
 
 #[derive(Default)]
@@ -37,24 +33,22 @@ struct Work {
 impl Presence {
     pub(crate) fn new(space: Keyspace, client: ClientId, info: ClientInfo) -> Self {
         Self {
-            entry: Arc::new(PresenceEntry {
-                space,
-                client,
-                info,
-            }),
+            space,
+            client,
+            info,
             work: Mutex::default(),
         }
     }
 
     /// The description of this client.
     pub(crate) fn info(&self) -> &ClientInfo {
-        &self.entry.info
+        &self.info
     }
 
     /// Lets the task go on when this is dropped.
     pub(super) fn detach(&mut self) {
         let work = self.work.get_mut().unwrap_or_else(PoisonError::into_inner);
-        std::mem::forget((work.task.take(), Arc::clone(&self.entry)));
+        std::mem::forget(work.task.take());
     }
 
     /// Keeps the entry for as long as a lease of `ttl` may last, that is held or waits.
@@ -69,10 +63,10 @@ impl Presence {
         if let Some(task) = work.task.take() {
             task.abort();
         }
-        let (entry, ttl) = (Arc::clone(&self.entry), work.longest + RETENTION);
+        let keep = work.longest + RETENTION;
+        let request = self.info.describe(&self.space, self.client, keep);
         let (store, clock) = (Arc::clone(&context.store), Arc::clone(&context.clock));
         work.task = Some(context.runtime.spawn(async move {
-            let request = entry.info.describe(&entry.space, entry.client, ttl);
             loop {
                 let described = store.request(&request.key, request.op.clone()).await;
                 if let Err(error) = described {
