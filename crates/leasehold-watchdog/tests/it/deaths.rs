@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::__private::wire::{Refusal, ToClient};
+use leasehold::__private::wire::ToClient;
 use leasehold_testkit::{RedisServer, eventually};
 use leasehold_watchdog::StoreSettings;
 use rustix::process::Signal;
@@ -56,27 +56,6 @@ async fn the_same_program_with_another_nonce_is_not_another_program() {
     fixture.assert_held_for(before, "lock", TTL * 2).await;
     actor.signal(Signal::KILL);
     fixture.wait_until_free("lock").await;
-}
-
-/// The process that is not watched may be the last living one.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_with_a_process_that_is_not_watched_is_forgotten() {
-    let (fixture, _node) = Fixture::with_node().await;
-    let mut actor = fixture.holder("lock", LONG).await;
-    let sleepers: Vec<_> = (0..64).map(|_| Sleeper::start()).collect();
-    for sleeper in &sleepers[..63] {
-        assert_eq!(actor.add_process(sleeper), Some(ToClient::Joined));
-    }
-    let refused = ToClient::Refused(Refusal::Processes);
-    assert_eq!(actor.add_process(&sleepers[63]), Some(refused));
-    actor.signal(Signal::KILL);
-    drop(sleepers);
-    // By the time that a later death has freed a lock, this one would have.
-    let later = fixture.holder("later", LONG).await;
-    later.signal(Signal::KILL);
-    fixture.wait_until_free("later").await;
-    assert!(fixture.is_held(actor.client, 1, "lock").await);
-    assert_eq!(Peer::observer(&fixture).status_of(actor.client), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
