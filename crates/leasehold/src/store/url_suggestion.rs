@@ -1,22 +1,8 @@
 //! The URL that a user may have meant by a text that names no store.
 
-/// The schemes that a typo is compared with, with the separator that follows them.
-const SCHEMES: [(&str, &str); 14] = [
-    ("sqlite", ":"),
-    ("postgres", "://"),
-    ("etcd", "://"),
-    ("etcds", "://"),
-    ("zookeeper", "://"),
-    ("zookeepers", "://"),
-    ("redis", "://"),
-    ("rediss", "://"),
-    ("redis+unix", ":"),
-    ("redis+sentinel", "://"),
-    ("redis+cluster", "://"),
-    ("redlock", "://"),
-    ("redlocks", "://"),
-    ("memory", ":"),
-];
+/// The schemes that a typo is compared with, as they stand before an address.
+const SCHEMES: &str = "sqlite: postgres:// etcd:// etcds:// zookeeper:// zookeepers:// redis:// rediss:// \
+                       redis+unix: redis+sentinel:// redis+cluster:// redlock:// redlocks:// memory:";
 
 /// Schemes of other programs for the same servers and files.
 const SYNONYMS: [(&str, &str); 16] = [
@@ -50,19 +36,20 @@ pub(super) fn suggest(text: &str) -> Option<String> {
         return Some(format!("redis://{text}"));
     }
     let (scheme, rest) = text.split_once(':')?;
-    let (scheme, separator) = similar_scheme(scheme)?;
+    let scheme = similar_scheme(scheme)?;
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let rest = if is_public(rest) { rest } else { "" };
-    Some(format!("{scheme}{separator}{rest}"))
+    Some(format!("{scheme}{rest}"))
 }
 
 /// The scheme of a store that was misspelt, or that another program writes in another way.
-fn similar_scheme(text: &str) -> Option<(&'static str, &'static str)> {
+fn similar_scheme(text: &str) -> Option<&'static str> {
     let text = text.to_lowercase();
     let synonym = SYNONYMS.iter().find(|(other, _)| *other == text);
     let text = synonym.map_or(text.as_str(), |(_, scheme)| scheme);
-    let distances = SCHEMES.map(|scheme| (distance(text, scheme.0), scheme));
-    let (typos, scheme) = distances.into_iter().min_by_key(|(typos, _)| *typos)?;
+    let typos = |scheme: &str| distance(text, scheme.trim_end_matches([':', '/']));
+    let schemes = SCHEMES.split(' ').map(|scheme| (typos(scheme), scheme));
+    let (typos, scheme) = schemes.min_by_key(|(typos, _)| *typos)?;
     (typos <= TYPOS_MAX).then_some(scheme)
 }
 
