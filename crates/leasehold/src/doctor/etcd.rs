@@ -1,6 +1,6 @@
 //! Checks of an etcd cluster.
 
-use super::{Finding, INCOMPLETE};
+use super::Finding;
 use crate::store::diagnose::{EtcdFacts, MemberFacts};
 
 /// The first version that is tested, and the first one that still gets fixes of its errors.
@@ -12,7 +12,11 @@ const QUOTA: u64 = 2 * 1024 * 1024 * 1024;
 
 pub(super) fn check(facts: &EtcdFacts) -> Vec<Finding> {
     let mut findings: Vec<_> = facts.statuses.iter().flat_map(member).collect();
-    findings.extend(missing(facts));
+    findings.extend(Finding::incomplete(
+        &facts.missing,
+        "a cluster that loses its data with one machine would not be found",
+        "run doctor as a user with the role root",
+    ));
     findings.extend(facts.voters.map(|voters| members(facts, voters)));
     findings.push(access(facts));
     if let Some(error) = &facts.reading {
@@ -25,14 +29,6 @@ pub(super) fn check(facts: &EtcdFacts) -> Vec<Finding> {
         );
     }
     findings
-}
-
-fn missing(facts: &EtcdFacts) -> Option<Finding> {
-    let observed = format!("not checked: {}", facts.missing.join(", "));
-    let finding = Finding::unknown(INCOMPLETE, observed)
-        .because("a cluster that loses its data with one machine would not be found")
-        .fix("run doctor as a user with the role root");
-    (!facts.missing.is_empty()).then_some(finding)
 }
 
 fn members(facts: &EtcdFacts, voters: usize) -> Finding {
@@ -166,7 +162,7 @@ mod tests {
         (Warning, "members", |it| it.voters = Some(1)),
         (Note, "members", |it| it.voters = Some(4)),
         (Note, "members", |it| it.statuses.truncate(1)),
-        (Unknown, INCOMPLETE, |it| {
+        (Unknown, Finding::INCOMPLETE, |it| {
             it.voters = None;
             it.missing.push("the members".into());
         }),

@@ -1,6 +1,6 @@
 //! Checks of a file of the SQLite store.
 
-use super::{Finding, INCOMPLETE};
+use super::Finding;
 use crate::store::diagnose::{FileFacts, FileSystem, LOG_MAX};
 
 /// The free space in bytes below which a file and its log have too little.
@@ -10,7 +10,12 @@ const ROOM_MIN: u64 = 64 * 1024 * 1024;
 const OTHERS_WRITE: u32 = 0o002;
 
 pub(super) fn check(facts: &FileFacts) -> Vec<Finding> {
-    let mut findings: Vec<_> = missing(&facts.missing).into_iter().collect();
+    let missing = Finding::incomplete(
+        &facts.missing,
+        "properties of the file system under which locks are lost would not be found",
+        "run doctor as the user of the locks, and outside of a sandbox",
+    );
+    let mut findings: Vec<_> = missing.into_iter().collect();
     findings.extend(facts.file_system.as_ref().map(file_system));
     findings.extend(file(facts));
     findings.extend(directory(facts));
@@ -81,14 +86,6 @@ fn directory(facts: &FileFacts) -> Option<Finding> {
         )
         .fix("correct the path, or create the directory");
     (facts.fault.is_none() && !facts.directory_exists).then_some(finding)
-}
-
-fn missing(missing: &[String]) -> Option<Finding> {
-    let observed = format!("not checked: {}", missing.join(", "));
-    let finding = Finding::unknown(INCOMPLETE, observed)
-        .because("properties of the file system under which locks are lost would not be found")
-        .fix("run doctor as the user of the locks, and outside of a sandbox");
-    (!missing.is_empty()).then_some(finding)
 }
 
 fn file_system(file_system: &FileSystem) -> Finding {
@@ -173,7 +170,7 @@ mod tests {
         }),
         (Warning, "room", |it| it.free = Some(1024)),
         (Note, "kernel", |it| it.other_boot_id = true),
-        (Unknown, INCOMPLETE, |it| {
+        (Unknown, Finding::INCOMPLETE, |it| {
             it.missing.push("the file system (statfs: denied)".into());
             it.file_system = None;
         }),

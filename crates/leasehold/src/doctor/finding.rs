@@ -41,6 +41,20 @@ pub struct Finding {
     allow(dead_code, reason = "the memory store has one finding only")
 )]
 impl Finding {
+    /// The check that reports the facts that the others lack.
+    pub(super) const INCOMPLETE: &'static str = "diagnosis";
+
+    /// The finding that the other checks lack facts. `None`: they lack none.
+    pub(super) fn incomplete(
+        missing: &[String],
+        consequence: &str,
+        fix: impl Into<String>,
+    ) -> Option<Self> {
+        let observed = format!("not checked: {}", missing.join(", "));
+        let finding = Self::unknown(Self::INCOMPLETE, observed);
+        (!missing.is_empty()).then(|| finding.because(consequence).fix(fix))
+    }
+
     pub(super) fn new(
         severity: Severity,
         check: &'static str,

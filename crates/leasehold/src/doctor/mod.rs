@@ -24,16 +24,6 @@ pub use self::finding::{Finding, Severity};
 use crate::store::diagnose::DiagnosticFacts;
 use crate::{ClientBuilder, Result, store};
 
-/// The check that reports the facts that the others lack.
-#[cfg(any(
-    feature = "sqlite",
-    feature = "redis",
-    feature = "postgres",
-    feature = "etcd",
-    feature = "zookeeper"
-))]
-const INCOMPLETE: &str = "diagnosis";
-
 /// The diagnosis of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Finding, INCOMPLETE};
+use super::Finding;
 use crate::store::diagnose::ZookeeperFacts;
 
 /// How long a dead waiter may delay those behind it.
@@ -16,7 +16,7 @@ pub(super) fn check(facts: &ZookeeperFacts) -> Vec<Finding> {
 fn members(facts: &ZookeeperFacts) -> Finding {
     const CHECK: &str = "members";
     match facts.voters {
-        None => Finding::unknown(INCOMPLETE, "not checked: /zookeeper/config cannot be read")
+        None => Finding::unknown(Finding::INCOMPLETE, "not checked: /zookeeper/config cannot be read")
             .because("an ensemble that loses its data with one machine would not be found")
             .fix("let this user read /zookeeper/config"),
         Some(0 | 1) => Finding::warning(CHECK, "one server")

@@ -3,14 +3,22 @@
 mod capacity;
 mod durability;
 
-use super::{Finding, INCOMPLETE, clock};
+use super::{Finding, clock};
 use crate::store::diagnose::{DatabaseFacts, Link};
 
 /// The first major version that still gets fixes of its errors.
 const SUPPORTED_SINCE: u64 = 14;
 
 pub(super) fn check(facts: &DatabaseFacts) -> Vec<Finding> {
-    let mut findings: Vec<_> = missing(facts).into_iter().collect();
+    let missing = Finding::incomplete(
+        &facts.missing,
+        "settings under which held locks are forgotten would not be found",
+        format!(
+            "run doctor as a user that may read statistics: GRANT pg_monitor TO {}",
+            user(facts)
+        ),
+    );
+    let mut findings: Vec<_> = missing.into_iter().collect();
     findings.extend(version(facts));
     if let Some(unfit) = read_only(facts) {
         // The other checks are meaningless for a server that cannot keep locks.
@@ -33,17 +41,6 @@ fn user(facts: &DatabaseFacts) -> String {
 
 fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
-}
-
-fn missing(facts: &DatabaseFacts) -> Option<Finding> {
-    let observed = format!("not checked: {}", facts.missing.join(", "));
-    let finding = Finding::unknown(INCOMPLETE, observed)
-        .because("settings under which held locks are forgotten would not be found")
-        .fix(format!(
-            "run doctor as a user that may read statistics: GRANT pg_monitor TO {}",
-            user(facts)
-        ));
-    (!facts.missing.is_empty()).then_some(finding)
 }
 
 fn version(facts: &DatabaseFacts) -> Option<Finding> {

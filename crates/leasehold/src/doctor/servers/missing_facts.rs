@@ -1,7 +1,6 @@
 //! Facts that a server does not report to the user of the diagnosis.
 
 use super::Finding;
-use crate::doctor::INCOMPLETE;
 use crate::store::diagnose::{Fields, NodeFacts, ServerFacts, Topology};
 
 /// The finding that other checks lack facts about a server, and the user with the rights to read them.
@@ -27,7 +26,7 @@ pub(super) fn check(node: &NodeFacts, servers: &ServerFacts) -> Option<Finding> 
         None => "the server does not report it".to_owned(),
     };
     let observed = format!("not checked: {} ({why})", areas.join(", "));
-    let finding = Finding::unknown(INCOMPLETE, observed)
+    let finding = Finding::unknown(Finding::INCOMPLETE, observed)
         .because("settings under which held locks are evicted or forgotten would not be found")
         .fix(format!(
             "run doctor as a user of its own that may read settings: {}",
