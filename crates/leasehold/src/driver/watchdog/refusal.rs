@@ -39,10 +39,7 @@ impl std::error::Error for NodeRefusal {}
 /// The refusal that follows a list of the stores that the node serves.
 pub(super) async fn store_refusal(reader: &mut Reader, stores: Vec<String>) -> io::Error {
     match reader.next().await {
-        Ok(ToClient::Refused(reason)) => io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            NodeRefusal { reason, stores },
-        ),
+        Ok(ToClient::Refused(reason)) => refused(reason, stores),
         Ok(other) => unexpected(other),
         Err(error) => error,
     }
@@ -51,14 +48,13 @@ pub(super) async fn store_refusal(reader: &mut Reader, stores: Vec<String>) -> i
 /// The error with which a connection ends after this message of the node.
 pub(super) fn unexpected(message: ToClient) -> io::Error {
     match message {
-        ToClient::Refused(reason) => io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            NodeRefusal {
-                reason,
-                stores: Vec::new(),
-            },
-        ),
+        ToClient::Refused(reason) => refused(reason, Vec::new()),
         ToClient::Closing => io::Error::other("the node is about to stop"),
         _ => io::ErrorKind::InvalidData.into(),
     }
+}
+
+fn refused(reason: Refusal, stores: Vec<String>) -> io::Error {
+    let refusal = NodeRefusal { reason, stores };
+    io::Error::new(io::ErrorKind::PermissionDenied, refusal)
 }
