@@ -13,12 +13,7 @@ fn fields(pairs: &[(&str, &str)]) -> Fields {
 fn healthy() -> DatabaseFacts {
     DatabaseFacts {
         name: "postgres://db/app".into(),
-        server: fields(&[
-            ("user", "app"),
-            ("in_recovery", "f"),
-            ("connections", "20"),
-            ("may_create", "f"),
-        ]),
+        server: fields(&[("user", "app"), ("in_recovery", "f"), ("connections", "20")]),
         settings: fields(&[
             ("server_version_num", "170004"),
             ("fsync", "on"),
@@ -60,36 +55,18 @@ fn standby(state: Option<&str>, is_synchronous: Option<bool>) -> Standby {
     }
 }
 
-const CHANGES: [ChangeOf<DatabaseFacts>; 20] = [
+const CHANGES: [ChangeOf<DatabaseFacts>; 13] = [
     (Ok, "", |_| {}),
     (Danger, "role", |it| {
         it.server.0.insert("in_recovery".into(), "t".into());
     }),
-    (Danger, "role", |it| {
-        set(it, "default_transaction_read_only", "on");
-    }),
     (Note, "version", |it| {
         set(it, "server_version_num", "120022");
-    }),
-    (Danger, "schema", |it| {
-        it.schema = None;
-        it.tables.clear();
-    }),
-    (Ok, "", |it| {
-        it.schema = None;
-        it.tables.clear();
-        it.server.0.insert("may_create".into(), "t".into());
-    }),
-    (Danger, "rights", |it| {
-        it.missing_rights
-            .push("UPDATE ON TABLE leasehold.heads".into());
     }),
     (Ok, "", |it| it.link = Link::Pooled { listens: true }),
     (Warning, "pooler", |it| {
         it.link = Link::Pooled { listens: false };
     }),
-    (Danger, "persistence", |it| set(it, "fsync", "off")),
-    (Danger, "persistence", |it| it.tables[0].is_logged = false),
     (Warning, "persistence", |it| {
         set(it, "synchronous_commit", "off");
     }),
@@ -115,9 +92,6 @@ const CHANGES: [ChangeOf<DatabaseFacts>; 20] = [
         it.tables[0].is_unvacuumed = true;
     }),
     (Warning, "autovacuum", |it| it.tables[0].dead_rows = 200_000),
-    (Note, "timeouts", |it| {
-        set(it, "idle_in_transaction_session_timeout", "0");
-    }),
 ];
 
 #[test]
