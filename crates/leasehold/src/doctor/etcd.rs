@@ -77,10 +77,8 @@ fn member(facts: &MemberFacts) -> Vec<Finding> {
     if facts.error.is_none() {
         findings.push(quota(facts));
     }
-    for finding in &mut findings {
-        finding.node = Some(facts.address.clone());
-    }
-    findings
+    let findings = findings.into_iter();
+    findings.map(|it| it.at(&facts.address)).collect()
 }
 
 fn version(facts: &MemberFacts) -> Option<Finding> {

@@ -99,6 +99,11 @@ impl Finding {
         self.fix = Some(fix.into());
         self
     }
+
+    pub(super) fn at(mut self, node: impl Into<String>) -> Self {
+        self.node = Some(node.into());
+        self
+    }
 }
 
 impl Severity {

@@ -63,12 +63,12 @@ fn covered(info: &Fields) -> Finding {
 
 fn failing(member: &ClusterMember) -> Option<Finding> {
     let failed = member.is("fail") || member.is("fail?");
-    let mut finding = Finding::warning(CHECK, "the other nodes regard it as failed")
+    let finding = Finding::warning(CHECK, "the other nodes regard it as failed")
         .because(
             "it does not take part until it is back; the cluster may not survive one more failure",
         )
-        .fix("bring it back, or CLUSTER FORGET it");
-    finding.node = Some(member.name());
+        .fix("bring it back, or CLUSTER FORGET it")
+        .at(member.name());
     failed.then_some(finding)
 }
 
@@ -97,11 +97,10 @@ fn masters(members: &[ClusterMember]) -> Vec<Finding> {
         .map(|owner| owner.name())
         .collect();
     if !alone.is_empty() {
-        let mut finding = Finding::warning(CHECK, "no replica follows this master")
+        let finding = Finding::warning(CHECK, "no replica follows this master")
             .because("if it dies, its locks are lost, and no client can acquire them")
             .fix("let a replica follow it: CLUSTER REPLICATE ID");
-        finding.node = Some(alone.join(", "));
-        findings.push(finding);
+        findings.push(finding.at(alone.join(", ")));
     }
     findings
 }

@@ -71,14 +71,13 @@ fn check_node(node: &NodeFacts, servers: &ServerFacts) -> Vec<Finding> {
 }
 
 fn silent(name: &str, why: &str) -> Finding {
-    let mut finding = Finding::unknown("node", format!("not checked: {why}"))
+    Finding::unknown("node", format!("not checked: {why}"))
         .because(
             "its risks are not known; if clients do not reach it either, one more failure may \
              cost locks",
         )
-        .fix("bring it back, or take it out of the deployment");
-    finding.node = Some(name.to_owned());
-    finding
+        .fix("bring it back, or take it out of the deployment")
+        .at(name)
 }
 
 /// Merges the same finding of several nodes into one with their names, and of all nodes into one without.

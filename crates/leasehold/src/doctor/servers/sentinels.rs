@@ -18,14 +18,10 @@ pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
     let mut findings = Vec::new();
     for watch in sentinels {
         if let Err(message) = &watch.master {
-            findings.push(
-                at(
-                    watch,
-                    Finding::warning(CHECK, format!("it does not name the master: {message}")),
-                )
+            let finding = Finding::warning(CHECK, format!("it does not name the master: {message}"))
                 .because("the others must agree without it, and clients have fewer sources of failover notifications")
-                .fix("bring it back, or take it out of the store URL"),
-            );
+                .fix("bring it back, or take it out of the store URL");
+            findings.push(finding.at(&watch.name));
         }
     }
     let known = sentinels
@@ -34,7 +30,7 @@ pub(super) fn check(sentinels: &[SentinelFacts], ttl: Ttl) -> Vec<Finding> {
     let known: Vec<_> = known.collect();
     findings.extend(differ(&known));
     for (watch, master) in &known {
-        findings.extend(down(master).map(|finding| at(watch, finding)));
+        findings.extend(down(master).map(|finding| finding.at(&watch.name)));
     }
     let Some((_, master)) = known
         .iter()
@@ -68,11 +64,6 @@ pub(super) fn no_master(nodes: &[NodeFacts]) -> Option<Finding> {
         .because("no lock can be acquired or renewed until it is back, or another is promoted")
         .fix("bring it back; if none is promoted, check the sentinels");
     replicas.then_some(finding)
-}
-
-fn at(watch: &SentinelFacts, mut finding: Finding) -> Finding {
-    finding.node = Some(watch.name.clone());
-    finding
 }
 
 /// The finding that sentinels name different masters.
