@@ -315,38 +315,3 @@ async fn output<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
         None => std::future::pending().await,
     }
 }
-
-#[cfg(all(test, not(feature = "__shuttle")))]
-mod tests {
-    use std::time::Duration;
-
-    use futures_util::FutureExt as _;
-    use leasehold_core::LockEvent;
-
-    use super::*;
-    use crate::Client;
-    use crate::clock::ManualClock;
-    use crate::store::MemoryStore;
-
-    const TTL: Duration = Duration::from_secs(30);
-
-    /// The store does not push the end of a lease, and the clock of the client stands still.
-    #[tokio::test]
-    async fn a_new_observer_reads_at_once_for_all() {
-        let clock = ManualClock::new();
-        let store = MemoryStore::with_clock(Arc::new(clock.clone()));
-        let builder = Client::builder()
-            .ttl(TTL)
-            .clock(Arc::new(ManualClock::new()));
-        let client = builder.build(Arc::new(store)).unwrap();
-        let mutex = client.mutex("a").unwrap();
-        let guard = mutex.lock().await.unwrap();
-        let lease = guard.lease_id();
-        let mut first = mutex.events();
-        assert_eq!(first.next().await.unwrap(), LockEvent::Held(lease));
-        clock.advance(TTL);
-        assert!(first.next().now_or_never().is_none());
-        assert_eq!(mutex.events().next().await.unwrap(), LockEvent::Free);
-        assert_eq!(first.next().await.unwrap(), LockEvent::Expired(lease));
-    }
-}
