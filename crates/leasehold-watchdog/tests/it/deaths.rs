@@ -16,19 +16,6 @@ use crate::peer::{Peer, registration};
 /// The node renews a lease in time even after a stall of seconds.
 const TTL: Duration = Duration::from_secs(6);
 
-/// Waits until the node sees so many living processes of a client.
-fn wait_for_processes(fixture: &Fixture, client: u128, processes: u32) {
-    let mut observer = Peer::observer(fixture);
-    eventually(SOON, || {
-        observer.status_of(client).unwrap().processes == processes
-    });
-}
-
-fn wait_until_disconnected(fixture: &Fixture, client: u128) {
-    let mut observer = Peer::observer(fixture);
-    eventually(SOON, || !observer.status_of(client).unwrap().connected);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_killed_right_after_a_registration_frees_its_locks() {
     let (fixture, _node) = Fixture::with_node().await;
@@ -47,7 +34,7 @@ async fn the_same_program_with_another_nonce_is_not_another_program() {
     let mut actor = fixture.holder("lock", TTL).await;
     let before = actor.client;
     actor.helper().send("close");
-    wait_until_disconnected(&fixture, before);
+    Peer::observer(&fixture).wait_for(before, |it| !it.connected);
     // As two copies of the library in one process would.
     actor.client = fastrand::u128(..);
     actor.connect(&fixture, |info| info.process_nonce = [2; 16]);
@@ -62,15 +49,16 @@ async fn the_same_program_with_another_nonce_is_not_another_program() {
 async fn a_client_is_dead_when_all_its_processes_have_ended() {
     let (fixture, _node) = Fixture::with_node().await;
     let mut actor = fixture.holder("lock", TTL).await;
+    let mut observer = Peer::observer(&fixture);
     let [first, second] = [Sleeper::start(), Sleeper::start()];
     for sleeper in [&first, &second] {
         assert_eq!(actor.add_process(sleeper), Some(ToClient::Joined));
     }
-    wait_for_processes(&fixture, actor.client, 3);
+    observer.wait_for(actor.client, |it| it.processes == 3);
     actor.signal(Signal::KILL);
-    wait_for_processes(&fixture, actor.client, 2);
+    observer.wait_for(actor.client, |it| it.processes == 2);
     drop(second);
-    wait_for_processes(&fixture, actor.client, 1);
+    observer.wait_for(actor.client, |it| it.processes == 1);
     fixture.assert_held_for(actor.client, "lock", TTL * 2).await;
     drop(first);
     fixture.wait_until_free("lock").await;
@@ -89,7 +77,7 @@ async fn release_beside_a_stuck_store() -> Duration {
     let actor = fixture.holder("lock", LONG).await;
     other.stop();
     stuck.signal(Signal::KILL);
-    wait_for_processes(&fixture, 5, 0);
+    Peer::observer(&fixture).wait_for(5, |it| it.processes == 0);
     let start = Instant::now();
     actor.signal(Signal::KILL);
     fixture.wait_until_free("lock").await;

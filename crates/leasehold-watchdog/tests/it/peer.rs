@@ -14,6 +14,7 @@ use leasehold::__private::wire::{
 };
 use leasehold::Secret;
 use leasehold_core::ClientId;
+use leasehold_testkit::eventually;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::fixture::{Fixture, SOON};
@@ -168,6 +169,12 @@ impl<S: Read + Write> Peer<S> {
     pub(crate) fn status_of(&mut self, client: u128) -> Option<ClientStatus> {
         let mut all = self.status().into_iter();
         all.find(|status| status.client == client_id(client).to_bytes())
+    }
+
+    /// Waits until the status of a client is so.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, client: u128, is_so: impl Fn(&ClientStatus) -> bool) {
+        eventually(SOON, || is_so(&self.status_of(client).unwrap()));
     }
 }
 

@@ -18,11 +18,8 @@ async fn a_client_without_its_main_thread_is_silent_for_that_reason() {
     let (fixture, _node) = Fixture::with_node().await;
     let actor = fixture.holder("lock", TTL).await;
     assert_eq!(actor.helper().request("end-main"), "ok");
-    let mut observer = Peer::observer(&fixture);
     let reason = "its main thread has ended, others go on";
-    eventually(SOON, || {
-        observer.status_of(actor.client).unwrap().reason == reason
-    });
+    Peer::observer(&fixture).wait_for(actor.client, |it| it.reason == reason);
 }
 
 #[tokio::test(flavor = "multi_thread")]
