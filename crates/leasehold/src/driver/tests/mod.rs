@@ -11,17 +11,13 @@ mod shuttle_shares;
 use std::pin::Pin;
 use std::task::Poll;
 
-use leasehold_core::{Name, Namespace, ScopeName};
 use shuttle::future::yield_now;
 use shuttle::rand::{Rng, thread_rng};
 
-use crate::store::{Key, Keyspace};
+use crate::store::{Key, fixture};
 
 fn key(name: u8) -> Key {
-    let namespace = Namespace::parse("model").unwrap();
-    let tenant = ScopeName::parse("model").unwrap();
-    let name = Name::parse(&name.to_string()).unwrap();
-    Keyspace::new(namespace, tenant).key(name)
+    fixture::key(&name.to_string())
 }
 
 /// Lets others run for a random number of turns.
