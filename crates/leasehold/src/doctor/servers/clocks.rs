@@ -1,15 +1,10 @@
-//! Clocks of servers, against ours and against each other.
+//! Clocks of servers, against each other.
 
 use leasehold_core::{Ttl, time};
 
 use super::Finding;
 use crate::doctor::clock::{self, CHECK, KEEP, certainly};
 use crate::store::diagnose::{NodeFacts, Topology};
-
-/// The offset of a node from our clock.
-pub(super) fn check(node: &NodeFacts) -> Option<Finding> {
-    node.clock.map(clock::check)
-}
 
 /// The offsets of the nodes from each other: after a failover a lease is measured by another clock, and many
 /// masters propose tokens by their clocks.

@@ -66,7 +66,7 @@ fn check_node(node: &NodeFacts, servers: &ServerFacts) -> Vec<Finding> {
         findings.extend(replicas::check(node, topology));
     }
     findings.extend(rights::check(node, topology, &servers.acl));
-    findings.extend(clocks::check(node));
+    findings.extend(node.clock.map(clock::check));
     findings
 }
 

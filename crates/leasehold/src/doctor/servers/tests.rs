@@ -145,7 +145,7 @@ fn only_a_difference_of_clocks_that_is_certain_counts() {
         (-61 * SECOND, 100, Warning, Danger),
     ] {
         let server = node(ahead, error);
-        assert_eq!(clocks::check(&server).unwrap().severity, alone);
+        assert_eq!(clock::check(server.clock.unwrap()).severity, alone);
         let nodes = [node(0, 100), server];
         for (topology, severity) in [
             (Topology::Sentinel(Vec::new()), beside),
