@@ -7,6 +7,7 @@ use leasehold_core::{Access, Claim, TokenCount};
 
 use super::super::hold::Hold;
 use super::super::{Driver, shares};
+use super::wakeup::SharedAcquisition;
 use super::{AcquireRequest, Acquired, Contender};
 use crate::Result;
 use crate::store::{Request, Shard};
@@ -70,17 +71,26 @@ pub(super) fn before_the_queue(driver: &Arc<Driver>, request: &AcquireRequest) -
 impl Contender {
     /// Begins the acquisition. Returns its first request, the reply to which is to be posted, unless that is not due yet.
     pub(super) fn begin(&mut self, request: &AcquireRequest) -> Option<(Shard, Request)> {
-        let driver = Arc::clone(&self.driver);
         let acquisition = self.start(request);
+        self.first_request(&acquisition, TokenCount::MIN)
+    }
+
+    /// Starts an acquisition. Returns its first request, and the shard that it is for, unless that is not due yet.
+    pub(super) fn first_request(
+        &self,
+        acquisition: &SharedAcquisition,
+        tokens: TokenCount,
+    ) -> Option<(Shard, Request)> {
+        let driver = &self.driver;
         let (now, shard) = (driver.context.clock.now(), driver.context.shard(&self.key));
         let action = {
             let machine = &mut acquisition.lock().machine;
-            machine.start(driver.next_lease(), TokenCount::MIN);
+            machine.start(driver.next_lease(), tokens);
             machine.poll(now, shard.0)
         };
         match action {
             AcquireAction::Acquire(op) => {
-                Some((shard, self.request(op, request.options.durability)))
+                Some((shard, self.request(op, acquisition.options.durability)))
             }
             _ => None,
         }

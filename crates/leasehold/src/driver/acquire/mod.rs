@@ -490,21 +490,14 @@ impl Head<LeaseQueues> {
         });
         let ((head, next), (acquisition, followed)) = next.zip(first)?;
         let mut contender = Contender::new(driver, key, Some(head));
-        let (now, shard) = (driver.context.clock.now(), driver.context.shard(key));
-        let tokens = tokens(driver, followed);
-        let action = {
-            let machine = &mut acquisition.lock().machine;
-            machine.start(driver.next_lease(), tokens);
-            machine.poll(now, shard.0)
-        };
-        let released = match action {
-            AcquireAction::Acquire(op) => {
-                let acquire = contender.request(op, acquisition.options.durability);
+        let first = contender.first_request(&acquisition, tokens(driver, followed));
+        let released = match first {
+            Some((shard, acquire)) => {
                 let [released, posted] = driver.batcher.post_both([release(), acquire]);
                 contender.posted = Some((shard, posted));
                 released
             }
-            _ => driver.batcher.post(release()),
+            None => driver.batcher.post(release()),
         };
         contender.acquisition = Some(acquisition);
         // If the task was cancelled meanwhile, its turn passes on to the next.
