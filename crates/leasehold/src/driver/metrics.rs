@@ -17,16 +17,12 @@ const JEOPARDY: [Cause; 4] = [
     Cause::HeldTooLong,
 ];
 
-/// The causes of losses. A release is not a loss.
-const LOSSES: [Cause; 9] = [
+/// The causes of losses, besides those of jeopardy. A release is not a loss.
+const LOSSES: [Cause; 5] = [
     Cause::Expired,
     Cause::TakenOver,
     Cause::Deleted,
     Cause::Revoked,
-    Cause::Unreachable,
-    Cause::NotReplicated,
-    Cause::Paused,
-    Cause::HeldTooLong,
     Cause::OtherProcess,
 ];
 
@@ -70,7 +66,7 @@ pub(super) fn register() {
         for cause in JEOPARDY {
             counter!("leasehold_jeopardy_total", "cause" => cause.name()).increment(0);
         }
-        for cause in LOSSES {
+        for cause in LOSSES.into_iter().chain(JEOPARDY) {
             counter!("leasehold_lost_total", "cause" => cause.name()).increment(0);
         }
         for failure in [
