@@ -1,7 +1,6 @@
 //! The notify socket of the service manager.
 
 use std::env;
-use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -86,12 +85,6 @@ impl NotifySocket {
                 Ok(())
             })
             .await
-    }
-}
-
-impl fmt::Debug for Notification {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Notification")
     }
 }
 
