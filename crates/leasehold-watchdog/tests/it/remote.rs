@@ -1,12 +1,11 @@
-//! Clients over TLS: their leases are renewed as long as their machine answers, and never released.
+//! Clients over TLS, and their tokens. The fault campaign stops them and cuts them off from their nodes.
 
 use std::io::Read as _;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
 
 use leasehold::__private::wire::{Refusal, Role, ToNode};
-use leasehold_testkit::{Certs, eventually};
+use leasehold_testkit::Certs;
 use leasehold_watchdog::{Listen, Node, TlsFiles, Token};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -18,8 +17,6 @@ use crate::peer::{Peer, hello, hello_with, registration, role, role_with};
 const TOKEN: &str = "0123456789abcdef";
 /// A token with limits.
 const LIMITED: &str = "fedcba9876543210";
-/// The node renews a lease in time even after a stall of seconds.
-const TTL: Duration = Duration::from_secs(6);
 
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
@@ -94,26 +91,7 @@ impl RemoteNode {
 }
 
 fn register(client: &mut Peer<Tls>, count: u64) -> Vec<(u64, Refusal)> {
-    client.register((1..=count).map(|number| registration(number, "lock", TTL)))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_leases_of_a_silent_client_are_renewed_until_its_connection_ends() {
-    let node = RemoteNode::new().await;
-    let fixture = &node.fixture;
-    let mut client = node.client(1);
-    fixture.acquire(1, 1, "lock", TTL).await;
-    assert_eq!(register(&mut client, 1), []);
-    fixture.assert_held_for(1, "lock", TTL * 2).await;
-    let mut observer = Peer::observer(fixture);
-    assert_eq!(observer.status_of(1).unwrap().processes, 0);
-    // The end of the connection proves nothing: no lease is released.
-    fixture.acquire(1, 2, "long", LONG).await;
-    assert_eq!(client.register([registration(2, "long", LONG)]), []);
-    drop(client);
-    eventually(SOON, || observer.status_of(1).is_none());
-    fixture.wait_until_free("lock").await;
-    assert!(fixture.is_held(1, 2, "long").await);
+    client.register((1..=count).map(|number| registration(number, "lock", LONG)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
