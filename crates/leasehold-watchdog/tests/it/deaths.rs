@@ -4,12 +4,11 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::__private::wire::ToClient;
 use leasehold_testkit::{RedisServer, eventually};
 use leasehold_watchdog::StoreSettings;
 use rustix::process::Signal;
 
-use crate::actor::{Actor, Sleeper};
+use crate::actor::Actor;
 use crate::fixture::{Fixture, LONG, SOON};
 use crate::peer::{Peer, registration};
 
@@ -42,25 +41,6 @@ async fn the_same_program_with_another_nonce_is_not_another_program() {
     assert_eq!(status.processes, 1);
     fixture.assert_held_for(before, "lock", TTL * 2).await;
     actor.signal(Signal::KILL);
-    fixture.wait_until_free("lock").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_is_dead_when_all_its_processes_have_ended() {
-    let (fixture, _node) = Fixture::with_node().await;
-    let mut actor = fixture.holder("lock", TTL).await;
-    let mut observer = Peer::observer(&fixture);
-    let [first, second] = [Sleeper::start(), Sleeper::start()];
-    for sleeper in [&first, &second] {
-        assert_eq!(actor.add_process(sleeper), Some(ToClient::Joined));
-    }
-    observer.wait_for(actor.client, |it| it.processes == 3);
-    actor.signal(Signal::KILL);
-    observer.wait_for(actor.client, |it| it.processes == 2);
-    drop(second);
-    observer.wait_for(actor.client, |it| it.processes == 1);
-    fixture.assert_held_for(actor.client, "lock", TTL * 2).await;
-    drop(first);
     fixture.wait_until_free("lock").await;
 }
 
