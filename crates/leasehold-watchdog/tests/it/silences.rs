@@ -3,12 +3,10 @@
 use std::time::{Duration, Instant};
 
 use leasehold::__private::wire::{Liveness, Registration, ToNode};
-use leasehold_testkit::{Proxy, Way, eventually};
-use leasehold_watchdog::Node;
 use rustix::process::Signal;
 
-use crate::fixture::{Fixture, LONG, SOON};
-use crate::peer::{Peer, registration, role_with};
+use crate::fixture::{Fixture, LONG};
+use crate::peer::{Peer, registration};
 
 /// The node renews a lease in time even after a stall of seconds.
 const TTL: Duration = Duration::from_secs(6);
@@ -93,32 +91,4 @@ async fn registrations_end_with_a_message_and_not_with_the_connection() {
     ] {
         assert!(fixture.is_held(client, number, name).await, "{name}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn renewals_are_retried_until_a_stuck_store_replies() {
-    const TTL: Duration = Duration::from_secs(15);
-    let fixture = Fixture::new().await;
-    let proxy = Proxy::before(&fixture.redis);
-    let mut settings = fixture.settings();
-    settings.stores[0].url = proxy.url();
-    let _node = Node::start(settings).await.unwrap();
-    let role = role_with(&fixture, 1, |info| info.store = "main".into());
-    let mut client = Peer::with_role(&fixture, role);
-    fixture.acquire(1, 1, "lock", TTL).await;
-    let silent_soon = Registration {
-        silence_timeout_ms: 100,
-        ..registration(1, "lock", TTL)
-    };
-    assert_eq!(client.register([silent_soon]), []);
-    let mut observer = Peer::observer(&fixture);
-    eventually(SOON, || observer.renewed_until(1, 1).is_some());
-    proxy.swallow(Way::Both);
-    let (before, connections) = (observer.renewed_until(1, 1), proxy.stats().connections);
-    // A renewal has failed, and its connection is replaced.
-    eventually(SOON, || proxy.stats().connections > connections);
-    assert_eq!(observer.renewed_until(1, 1), before);
-    proxy.go_on();
-    eventually(SOON, || observer.renewed_until(1, 1) > before);
-    assert!(fixture.is_held(1, 1, "lock").await);
 }
