@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
-use leasehold::watchdog::{NodeState, Watchdog, WatchdogStatus};
+use leasehold::watchdog::Watchdog;
 use leasehold::{Cause, Client, ErrorKind, Mutex, State, StateKind};
 use leasehold_testkit::{eventually, eventually_async, kill};
 use leasehold_watchdog::Node;
@@ -98,6 +98,11 @@ async fn a_required_watchdog_must_be_there() {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::NoWatchdog);
 
     let node = fixture.node().await;
+    // Nor where the node does not serve the store.
+    let other = url.replace("127.0.0.1", "localhost");
+    let refused = builder().connect_timeout(SOON).connect(&other);
+    let error = tokio::time::timeout(SOON / 3, refused).await.unwrap();
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::NoWatchdog);
     let builder = builder().ttl(Duration::from_secs(9));
     let client = builder.connect(&url).await.unwrap();
     let mutex = client.mutex("job").unwrap();
@@ -112,53 +117,6 @@ async fn a_required_watchdog_must_be_there() {
     let _node = fixture.node().await;
     client.watched(SOON).await.unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
-}
-
-/// The next state that a client reports, of its only node.
-async fn changed(status: &mut WatchdogStatus) -> NodeState {
-    let change = tokio::time::timeout(SOON, status.changed()).await;
-    change.unwrap().unwrap().state
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_reports_whether_its_node_watches_it() {
-    let fixture = Fixture::new().await;
-    let builder = || Client::builder().watchdog(watchdog(&fixture));
-    let url = fixture.redis.url();
-    let client = builder().connect(&url).await.unwrap();
-    let mut status = client.watchdog_status();
-    let state = changed(&mut status).await;
-    assert!(matches!(state, NodeState::Unreachable(_)), "{state:?}");
-    let node = fixture.node().await;
-    let state = changed(&mut status).await;
-    assert!(matches!(state, NodeState::Connected), "{state:?}");
-    drop(node);
-    let state = changed(&mut status).await;
-    assert!(matches!(state, NodeState::Unreachable(_)), "{state:?}");
-
-    let _node = fixture.node().await;
-    let other = url.replace("127.0.0.1", "localhost");
-    let refused = builder().connect(&other).await.unwrap();
-    let mut status = refused.watchdog_status();
-    let NodeState::Refused(error) = changed(&mut status).await else {
-        panic!("{:?}", status.nodes());
-    };
-    let words = error.to_string();
-    for part in [
-        "does not serve redis://localhost:",
-        "main=redis://127.0.0.1:",
-        "store_name",
-    ] {
-        assert!(words.contains(part), "{part}: {words}");
-    }
-    let required = Client::builder().watchdog(watchdog(&fixture).required());
-    let required = required.connect_timeout(SOON).connect(&other);
-    let error = tokio::time::timeout(SOON / 3, required).await.unwrap();
-    let cause = error.unwrap_err().source().unwrap().to_string();
-    assert_eq!(cause, words);
-
-    let plain = Client::connect(&url).await.unwrap();
-    assert!(plain.watchdog_status().changed().await.is_none());
 }
 
 /// An end in good order is not taken for a death: the node knows that nothing is held when the process ends.
