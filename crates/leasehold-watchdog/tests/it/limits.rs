@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::__private::wire::{Refusal, Role, ToClient};
 use rustix::process::Signal;
 
-use crate::actor::{self, Actor, Sleeper, memory};
+use crate::actor::{self, Actor, Sleeper};
 use crate::fixture::{Fixture, LONG};
 use crate::peer::{Peer, hello, registration, role};
 
@@ -48,23 +48,6 @@ async fn the_numbers_of_clients_and_leases_are_limited() {
     let refused: Vec<_> = (22..30).collect();
     assert_eq!(register(&mut second, 20..30), refused);
     let _third = Peer::client(&fixture, 3);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lease_takes_less_than_a_thousand_bytes() {
-    const CLIENTS: u128 = 100;
-    const LEASES: u64 = 200;
-    let fixture = Fixture::new().await;
-    let node = actor::node(&fixture, 1_024);
-    let before = memory(&node);
-    let mut clients: Vec<_> = (0..CLIENTS).map(|id| Peer::client(&fixture, id)).collect();
-    for (client, id) in clients.iter_mut().zip(0..) {
-        let lease = |number| registration(number, &format!("load/{id}/{number}"), LONG);
-        assert_eq!(client.register((0..LEASES).map(lease)), []);
-    }
-    // With its part of its client and connection.
-    let each = memory(&node).saturating_sub(before) / (clients.len() as u64 * LEASES);
-    assert!(each < 1_000, "{each} bytes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
