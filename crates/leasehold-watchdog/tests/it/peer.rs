@@ -140,15 +140,6 @@ impl<S: Read + Write> Peer<S> {
         assert_eq!(self.request(&ToNode::Disconnect), None);
     }
 
-    /// Until when the node has renewed a lease.
-    pub(crate) fn renewed_until(&mut self, client: u128, number: u64) -> Option<u64> {
-        let client = client_id(client).to_bytes();
-        match self.request(&ToNode::LeaseQuery { client, number }) {
-            Some(ToClient::LeaseStatus(until)) => until,
-            other => panic!("{other:?}"),
-        }
-    }
-
     /// The clients of the node.
     pub(crate) fn status(&mut self) -> Vec<ClientStatus> {
         self.send(&ToNode::Status);

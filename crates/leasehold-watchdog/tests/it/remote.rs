@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use leasehold::__private::wire::{Refusal, Role, ToNode};
+use leasehold::__private::wire::{Refusal, Role, ToClient, ToNode};
 use leasehold_testkit::Certs;
 use leasehold_watchdog::{Listen, Node, TlsFiles, Token};
 use rustls::pki_types::CertificateDer;
@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::fixture::{Fixture, LONG, SOON};
-use crate::peer::{Peer, hello, hello_with, registration, role, role_with};
+use crate::peer::{Peer, client_id, hello, hello_with, registration, role, role_with};
 
 const TOKEN: &str = "0123456789abcdef";
 /// A token with limits.
@@ -168,7 +168,9 @@ async fn a_token_has_limits_and_namespaces() {
     node.expect_refusal(&forbidden, Refusal::Namespace);
     node.connect().expect_welcome(&hello_with(TOKEN, elsewhere));
     // A remote peer has another clock, and cannot send the descriptor of a process.
-    assert_eq!(first.renewed_until(1, 1), None);
+    let (client, number) = (client_id(1).to_bytes(), 1);
+    let renewed = first.request(&ToNode::LeaseQuery { client, number });
+    assert_eq!(renewed, Some(ToClient::LeaseStatus(None)));
     first.send(&ToNode::Process);
     first.expect_refusal(Refusal::Process);
 }
