@@ -1,8 +1,8 @@
 //! The journal: the state that a node hands over to its successor, appended as it changes, in a memfd that the
 //! service manager keeps.
 //!
-//! Each entry is a client and a change of its state, in a frame as on a connection. Only the last entry may be incomplete: its node was killed while
-//! writing it.
+//! Each entry is a client and a change of its state, in a frame as on a connection. Only the last entry may be
+//! incomplete: its node was killed while writing it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,8 +25,8 @@ const GROWTH_MAX: u64 = 4;
 /// The id of a client.
 pub(crate) type Id = [u8; 16];
 
-/// A change of the state of a client. Instants are nanoseconds on the clock of this machine since its boot. The order of the variants is part
-/// of the format.
+/// A change of the state of a client. Instants are nanoseconds on the clock of this machine since its boot. The order
+/// of the variants is part of the format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Change {
     /// The client was added. Its earlier entries are obsolete.

@@ -117,8 +117,8 @@ impl ClientBuilder {
     }
 }
 
-/// The SQL that creates the schema of a PostgreSQL store and grants a role the rights that locks need, for a database in
-/// which the user of the locks may not create it. It is one transaction, and can be run again.
+/// The SQL that creates the schema of a PostgreSQL store and grants a role the rights that locks need, for a database
+/// in which the user of the locks may not create it. It is one transaction, and can be run again.
 ///
 /// ```
 /// let setup = leasehold::doctor::postgres_setup(Some("app"));

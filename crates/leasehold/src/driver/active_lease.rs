@@ -23,8 +23,8 @@ pub(crate) struct ActiveLease {
     pub(crate) id: LeaseId,
     /// The first of the tokens reserved for it.
     pub(crate) first: Token,
-    /// What its grant says beside its tokens, if others may hold the lock at the same time. The store does not count its
-    /// holds then.
+    /// What its grant says beside its tokens, if others may hold the lock at the same time. The store does not count
+    /// its holds then.
     pub(crate) share: Option<Box<Numbering>>,
     /// When the renewer polls it.
     due_time: DueTime,

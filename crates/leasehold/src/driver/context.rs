@@ -76,7 +76,8 @@ impl AcquireOptions {
         self.claim().kind()
     }
 
-    /// Whether it is for a reader, which may join other readers of this process. A fixed lease ends for each at another time.
+    /// Whether it is for a reader, which may join other readers of this process. A fixed lease ends for each at another
+    /// time.
     pub(crate) fn is_reader(&self) -> bool {
         self.share() == Some(Claim::Access(Access::Read)) && self.lease.fixed.is_none()
     }

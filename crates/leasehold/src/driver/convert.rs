@@ -15,8 +15,8 @@ use crate::store::{Reply, unexpected};
 use crate::{Error, Result};
 
 impl Hold {
-    /// Converts what its lease holds; this hold is the only one on it. `false`: there is not enough free, and the caller does
-    /// not wait: it holds what it has.
+    /// Converts what its lease holds; this hold is the only one on it. `false`: there is not enough free, and the
+    /// caller does not wait: it holds what it has.
     ///
     /// If the future is dropped, the lease holds one or the other, and may still be converted.
     pub(crate) async fn convert(&mut self, claim: Claim, wait: bool) -> Result<bool> {

@@ -72,8 +72,8 @@ impl Hold {
         }
     }
 
-    /// A further hold on a lease that others of this process hold. The store does not count them. `None`: it has ended, or
-    /// is in jeopardy.
+    /// A further hold on a lease that others of this process hold. The store does not count them. `None`: it has ended,
+    /// or is in jeopardy.
     pub(super) fn join(
         driver: &Arc<Driver>,
         lease: &Arc<ActiveLease>,
@@ -289,8 +289,8 @@ impl Hold {
         self.count_out(lease.lock(), None, post)
     }
 
-    /// Counts out the last hold, and posts the release of the lease with a note. `None`: there are other holds, and a note
-    /// travels only with the release that ends the lease.
+    /// Counts out the last hold, and posts the release of the lease with a note. `None`: there are other holds, and a
+    /// note travels only with the release that ends the lease.
     pub(super) fn leave_last(&mut self, note: &NewNote) -> Option<EndedHold> {
         let lease = Arc::clone(&self.lease);
         let inner = lease.lock();
@@ -447,8 +447,8 @@ impl Drop for Hold {
 /// Hands a lease whose last hold was just left to the next task in the queue, without a round trip and with
 /// a larger token. `false`: it is to be released.
 ///
-/// The next task must want it renewed alike and for no run, and [`leasehold_core::Handoff`] limits how often: then other
-/// processes have their turn. During a minimum hold, a lease is not handed off at all.
+/// The next task must want it renewed alike and for no run, and [`leasehold_core::Handoff`] limits how often: then
+/// other processes have their turn. During a minimum hold, a lease is not handed off at all.
 fn hand_off(
     driver: &Arc<Driver>,
     lease: &Arc<ActiveLease>,

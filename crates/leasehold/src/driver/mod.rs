@@ -86,8 +86,8 @@ pub(crate) struct Driver {
     closed: AtomicBool,
     /// Wakes the observers when the client is shut down.
     closing: Notify,
-    /// Changes when a connection of the store has broken, or a record has moved to another server: the last writes may be
-    /// lost.
+    /// Changes when a connection of the store has broken, or a record has moved to another server: the last writes may
+    /// be lost.
     interruptions: watch::Sender<()>,
     pub(crate) client: ClientId,
     leases: AtomicU64,

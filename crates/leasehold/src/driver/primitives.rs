@@ -20,8 +20,8 @@ pub(crate) use self::modelled::{AbortHandle, JoinHandle, Mutex, MutexGuard, Runt
 #[cfg(not(all(test, feature = "__shuttle")))]
 const YIELD_MAX: Duration = Duration::from_millis(1);
 
-/// Lets the tasks run that are ready. The function of tokio binds this task to its worker thread, which one of those tasks
-/// may block: then another thread goes on with it.
+/// Lets the tasks run that are ready. The function of tokio binds this task to its worker thread, which one of those
+/// tasks may block: then another thread goes on with it.
 #[cfg(not(all(test, feature = "__shuttle")))]
 pub(crate) async fn yield_now() {
     tokio::select! {

@@ -1,7 +1,7 @@
 //! Reads the state of a name again each time that it has changed, once for all observers in a client.
 //!
-//! The protocol is [`leasehold_core::reading`]. Here is its host: a task for each name that reads, waits and notifies the
-//! observers.
+//! The protocol is [`leasehold_core::reading`]. Here is its host: a task for each name that reads, waits and notifies
+//! the observers.
 
 use std::collections::HashMap;
 use std::fmt;

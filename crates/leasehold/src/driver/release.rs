@@ -21,8 +21,8 @@ use super::primitives::{Mutex, lock, report};
 use crate::store::{Key, Reply, Request};
 use crate::{Durability, Error};
 
-/// How much longer an abandoned lease is released in a store that counts leases from sight: after an outage, whoever sees it
-/// first waits for another ttl.
+/// How much longer an abandoned lease is released in a store that counts leases from sight: after an outage, whoever
+/// sees it first waits for another ttl.
 const OUTAGE_MAX: Duration = Duration::from_secs(60);
 
 /// The releases that the store has not confirmed.

@@ -1,8 +1,9 @@
-//! The leases of this process on locks that others may hold at the same time, and the read leases that its readers share.
+//! The leases of this process on locks that others may hold at the same time, and the read leases that its readers
+//! share.
 //!
-//! A lease is found here by its number, as the head of a local queue passes on with the grant. When readers share a lease is
-//! decided by [`leasehold_core::read_window`]. A task for each lease that is shared has a hold of its own, which keeps the
-//! lease until the end of the window.
+//! A lease is found here by its number, as the head of a local queue passes on with the grant. When readers share a
+//! lease is decided by [`leasehold_core::read_window`]. A task for each lease that is shared has a hold of its own,
+//! which keeps the lease until the end of the window.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -192,8 +193,8 @@ pub(super) fn join(driver: &Arc<Driver>, key: &Key, options: &AcquireOptions) ->
     Some(hold)
 }
 
-/// Keeps a shared lease until the end of its window. If another read lease has followed by then, a writer waits for that,
-/// too: this one is then released with the request behind that.
+/// Keeps a shared lease until the end of its window. If another read lease has followed by then, a writer waits for
+/// that, too: this one is then released with the request behind that.
 fn keep(driver: &Arc<Driver>, lease: &Arc<ActiveLease>, now: Instant) {
     let Some(hold) = Hold::join(driver, lease, now) else {
         return;

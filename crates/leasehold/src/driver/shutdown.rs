@@ -10,8 +10,8 @@ use super::batcher::BATCH_MAX;
 use super::{Driver, events, release};
 use crate::store::EventScope;
 
-/// Shuts a client down as [`shut_down`], and waits until the nodes of its watchdog have forgotten it, for no longer than
-/// `timeout`. `None`: the store has not confirmed all releases.
+/// Shuts a client down as [`shut_down`], and waits until the nodes of its watchdog have forgotten it, for no longer
+/// than `timeout`. `None`: the store has not confirmed all releases.
 pub(crate) async fn shut_down_within(driver: &Arc<Driver>, timeout: Duration) -> Option<usize> {
     #[cfg(feature = "watchdog")]
     let begun = driver.context.clock.now();

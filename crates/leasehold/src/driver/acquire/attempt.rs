@@ -69,7 +69,8 @@ pub(super) fn before_the_queue(driver: &Arc<Driver>, request: &AcquireRequest) -
 }
 
 impl Contender {
-    /// Begins the acquisition. Returns its first request, the reply to which is to be posted, unless that is not due yet.
+    /// Begins the acquisition. Returns its first request, the reply to which is to be posted, unless that is not due
+    /// yet.
     pub(super) fn begin(&mut self, request: &AcquireRequest) -> Option<(Shard, Request)> {
         let acquisition = self.start(request);
         self.first_request(&acquisition, TokenCount::MIN)

@@ -1,8 +1,8 @@
 //! Acquires several locks at once: all or none.
 //!
-//! A round asks for all of them, without waiting, in one round trip. What is granted up to the first refusal is kept, and
-//! what is granted behind it is given back: the locks are waited for in their order, so that no two clients wait for each
-//! other. Then that lock is waited for, as any other, and the next round asks for the rest.
+//! A round asks for all of them, without waiting, in one round trip. What is granted up to the first refusal is kept,
+//! and what is granted behind it is given back: the locks are waited for in their order, so that no two clients wait
+//! for each other. Then that lock is waited for, as any other, and the next round asks for the rest.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::{AcquireRequest, Acquired, Contender, Wait, no_reply_in_time};
 use crate::Result;
 use crate::store::{Request, Shard};
 
-/// Acquires locks, which are in their order and have different names. `None`: one of them was not free, and the caller does
-/// not wait any longer.
+/// Acquires locks, which are in their order and have different names. `None`: one of them was not free, and the caller
+/// does not wait any longer.
 ///
 /// If it fails or is dropped at any point, nothing stays held.
 pub(crate) async fn acquire(

@@ -1,8 +1,8 @@
 //! A read-write lock of one client under a model checker.
 //!
-//! Tasks read and write, leave before they have the lock, and release it or drop it, while the windows end in which readers
-//! join a lease. In every order, a writer is alone, each task that stays is served, which the checker would report as a
-//! deadlock, and nothing is left at the end.
+//! Tasks read and write, leave before they have the lock, and release it or drop it, while the windows end in which
+//! readers join a lease. In every order, a writer is alone, each task that stays is served, which the checker would
+//! report as a deadlock, and nothing is left at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
