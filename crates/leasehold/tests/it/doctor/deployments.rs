@@ -138,18 +138,3 @@ async fn many_masters() {
     let report = diagnose(&twice).await;
     assert_found(&report, "masters", Danger, "one server", "");
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn clocks_that_differ() {
-    let nodes: Vec<_> = (0..3).map(|_| healthy().clock_shim().start()).collect();
-    let hosts: Vec<_> = nodes
-        .iter()
-        .map(|n| format!("127.0.0.1:{}", n.port()))
-        .collect();
-    let url = format!("redlock://{}", hosts.join(","));
-    for delta in [800, 15_000] {
-        nodes[2].step_clock(delta);
-        let report = diagnose(&url).await;
-        assert_found(&report, "clock", Warning, "apart", "");
-    }
-}
