@@ -11,7 +11,7 @@ mod shuttle_shares;
 use std::pin::Pin;
 use std::task::Poll;
 
-use shuttle::future::yield_now;
+use shuttle::future::{JoinHandle, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 
 use crate::store::{Key, fixture};
@@ -24,6 +24,13 @@ fn key(name: u8) -> Key {
 async fn a_while() {
     for _ in 0..thread_rng().gen_range(0..6) {
         yield_now().await;
+    }
+}
+
+/// Waits until tasks have ended.
+async fn ended(tasks: Vec<JoinHandle<()>>) {
+    for task in tasks {
+        task.await.unwrap();
     }
 }
 

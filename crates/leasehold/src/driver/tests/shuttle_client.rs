@@ -29,7 +29,7 @@ use super::super::renew::Renewer;
 use super::super::watchdog::WatchdogClient;
 use super::super::{Context as DriverContext, Driver, shutdown};
 use super::recording_store::RecordingStore;
-use super::{a_while, key, poll_times};
+use super::{a_while, ended, key, poll_times};
 use crate::Durability;
 use crate::clock::Clock;
 use crate::store::{BoxFuture, ClientInfo, Event, EventScope, Listener, Store};
@@ -214,9 +214,7 @@ fn run_client(faults: bool) -> u64 {
         })
         .collect();
     block_on(async {
-        for task in tasks {
-            task.await.unwrap();
-        }
+        ended(tasks).await;
         hints.await.unwrap();
         // One that is held still when the client is shut down, unless it is lost before.
         let kept = acquire(&world.driver, TASKS, None, 0.4).await;
@@ -330,9 +328,7 @@ fn run_releases(mutation: Mutation, tasks: u8) {
         .map(|name| spawn(Arc::clone(&world).release(name, mutation, tasks == 1)))
         .collect();
     block_on(async {
-        for task in tasks {
-            task.await.unwrap();
-        }
+        ended(tasks).await;
         stop(&world.driver.renewer).await;
     });
     world.store.check();
@@ -402,9 +398,7 @@ fn run_due_and_doubted() {
     block_on(async {
         a_while().await;
         world.clock.go_on(TTL / 3);
-        for task in tasks {
-            task.await.unwrap();
-        }
+        ended(tasks).await;
         stop(&world.driver.renewer).await;
     });
     world.store.check();

@@ -14,7 +14,7 @@ use shuttle::sync::Mutex as ModelMutex;
 use tokio::sync::oneshot;
 
 use super::super::local_queue::{Entry, Head, LocalQueues, QueueKind};
-use super::poll_times;
+use super::{ended, poll_times};
 
 const RUNS: usize = 8_000;
 const TASKS: usize = 4;
@@ -138,11 +138,7 @@ fn run(mutation: Mutation, keys: u8) {
             spawn(Arc::clone(&world).visit(key))
         })
         .collect();
-    block_on(async {
-        for task in tasks {
-            task.await.unwrap();
-        }
-    });
+    block_on(ended(tasks));
     for key in 0..keys {
         assert!(!world.queues.is_open(&key), "a queue was left behind");
     }

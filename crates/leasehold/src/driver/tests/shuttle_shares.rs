@@ -16,9 +16,9 @@ use super::super::active_lease::ActiveLease;
 use super::super::context::Purpose;
 use super::super::hold::Hold;
 use super::super::primitives::{Mutex, lock};
-use super::a_while;
 use super::recording_store::RecordingStore;
 use super::shuttle_client::{ModelClock, acquire, check_pct, check_random, driver, stop};
+use super::{a_while, ended};
 use crate::clock::Clock;
 
 const RUNS: usize = 400;
@@ -106,9 +106,7 @@ fn run() {
         .map(|_| spawn(Arc::clone(&world).visit()))
         .collect();
     block_on(async {
-        for task in tasks {
-            task.await.unwrap();
-        }
+        ended(tasks).await;
         // The tasks that keep shared leases, and those that release dropped ones.
         while Arc::strong_count(&world.driver) > 1 {
             yield_now().await;
