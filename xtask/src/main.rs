@@ -7,8 +7,6 @@ mod dependencies;
 mod faults;
 mod matrix;
 mod model;
-#[cfg(test)]
-mod packaging;
 mod processes;
 mod requirements;
 mod servers;

@@ -4,7 +4,7 @@ mod guarantees;
 mod imports;
 mod layers;
 mod markdown;
-pub(crate) mod metrics;
+mod metrics;
 mod vocabulary;
 
 use std::collections::BTreeMap;

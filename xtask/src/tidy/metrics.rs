@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The document with the table.
-pub(crate) const PAGE: &str = "docs/operations.md";
+pub(super) const PAGE: &str = "docs/operations.md";
 
 /// The sources that record metrics.
-pub(crate) const SOURCES: [&str; 2] = ["crates/leasehold/src/", "crates/leasehold-watchdog/src/"];
+const SOURCES: [&str; 2] = ["crates/leasehold/src/", "crates/leasehold-watchdog/src/"];
 
 const KINDS: [&str; 3] = ["counter", "gauge", "histogram"];
 
 /// The kinds and labels of metrics, by name. Each is one in the code, and more if the code contradicts itself.
-pub(crate) type Metrics<'a> = BTreeMap<&'a str, (BTreeSet<&'a str>, BTreeSet<&'a str>)>;
+type Metrics<'a> = BTreeMap<&'a str, (BTreeSet<&'a str>, BTreeSet<&'a str>)>;
 
 /// The differences between code and document, and descriptions that do not suit what is recorded.
 pub(super) fn faults(sources: &BTreeMap<String, String>, page: &str) -> Vec<String> {
-    let (recorded, documented) = (recorded(sources), table(page));
+    let (recorded, documented) = (calls(sources, ""), table(page));
     let described = calls(sources, "describe_");
     let names: BTreeSet<_> = recorded.keys().chain(documented.keys()).copied().collect();
     let undocumented =
@@ -47,11 +47,6 @@ pub(super) fn faults(sources: &BTreeMap<String, String>, page: &str) -> Vec<Stri
         })
     });
     undocumented.chain(misnamed).collect()
-}
-
-/// The metrics that the code records.
-pub(crate) fn recorded(sources: &BTreeMap<String, String>) -> Metrics<'_> {
-    calls(sources, "")
 }
 
 /// The calls of macros whose names begin like this: those that record, or describe.
