@@ -6,7 +6,7 @@ use std::fs;
 use crate::tools::{cargo_line, output, root};
 
 /// The published crates. They depend on no other crate of this workspace.
-pub(crate) const SHIPPED: [&str; 4] = [
+const SHIPPED: [&str; 4] = [
     "leasehold-core",
     "leasehold",
     "leasehold-watchdog",
@@ -15,9 +15,6 @@ pub(crate) const SHIPPED: [&str; 4] = [
 
 /// The file with the table of features, which states the number of crates that each of them needs.
 const FEATURES_IN: &str = "crates/leasehold/src/lib.rs";
-
-/// The line of a package in `Cargo.lock`.
-const CRATES_IO: &str = r#"source = "registry+https://github.com/rust-lang/crates.io-index""#;
 
 /// Checks the packages that each shipped crate is built from, and the stated number of them.
 pub(crate) fn check() -> Result<(), String> {
@@ -84,43 +81,6 @@ fn check_tree(package: &str, tree: &BTreeSet<String>) -> Result<(), String> {
     }
 }
 
-/// Checks licences and sources of all dependencies. Advisories are checked by `cargo deny check` in a workflow: they
-/// change without a change here.
-pub(crate) fn licences() -> Result<(), String> {
-    let rules = fs::read_to_string(root().join("deny.toml")).map_err(|error| error.to_string())?;
-    let (allowed, exceptions) = rules.split_once("exceptions = ").unwrap_or((&rules, ""));
-    let tree = "tree --workspace --all-features --locked --target all --prefix none";
-    let text = output(cargo_line(tree).args(["--format", "{p}: {l}"]))?;
-    for (package, licence) in text.lines().filter_map(|line| line.rsplit_once(": ")) {
-        let licence = licence.trim_end_matches(" (*)");
-        let name = package.split(' ').next().unwrap_or_default();
-        let is_exception = exceptions.contains(&format!("crate = \"{name}\""));
-        let rules = if is_exception { &*rules } else { allowed };
-        if !package.contains(" (/") && !is_allowed(licence, rules) {
-            return Err(format!(
-                "deny.toml does not allow the licence of {package}: {licence}"
-            ));
-        }
-    }
-    let lock = fs::read_to_string(root().join("Cargo.lock")).map_err(|error| error.to_string())?;
-    let mut sources = lock.lines().filter(|line| line.starts_with("source = "));
-    match sources.find(|line| *line != CRATES_IO) {
-        None => Ok(()),
-        Some(other) => Err(format!("a package is not from crates.io: {other}")),
-    }
-}
-
-/// Whether one of its alternatives is allowed, or all of its parts.
-fn is_allowed(licence: &str, rules: &str) -> bool {
-    let words = licence.split([' ', '/', '(', ')']);
-    let mut names = words.filter(|word| !matches!(*word, "" | "OR" | "AND"));
-    let is_listed = |name: &str| rules.contains(&format!("\"{name}\""));
-    match licence.contains(" AND ") {
-        true => names.all(is_listed),
-        false => names.any(is_listed),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,21 +97,6 @@ mod tests {
         ] {
             let checked = check_tree(package, &tree.into_iter().collect());
             assert_eq!(checked.is_ok(), ok, "{package}");
-        }
-    }
-
-    #[test]
-    fn a_licence_is_allowed_by_an_alternative_or_all_parts() {
-        let rules = "allow = [\"MIT\", \"Zlib\"]";
-        for (licence, ok) in [
-            ("MIT OR Apache-2.0", true),
-            ("GPL-3.0/MIT", true),
-            ("(MIT OR Apache-2.0) AND Zlib", false),
-            ("MIT AND Zlib", true),
-            ("GPL-3.0", false),
-            ("", false),
-        ] {
-            assert_eq!(is_allowed(licence, rules), ok, "{licence}");
         }
     }
 

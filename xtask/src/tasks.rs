@@ -54,7 +54,7 @@ fn test_beside(steps: &mut Steps, task: &str) {
 
 /// Runs those checks of `test` that start no server.
 pub(crate) fn few_checks(steps: &mut Steps) {
-    // The first ones leave the directory of compiled crates to the tests, which check it when they start.
+    // The first one leaves the directory of compiled crates to the tests, which check it when they start.
     dependencies(steps);
     driver_models(steps);
 }
@@ -148,5 +148,4 @@ fn without_fuzzer(cargo: &mut Command) -> &mut Command {
 /// Checks what the shipped crates are built from.
 pub(crate) fn dependencies(steps: &mut Steps) {
     steps.run("dependencies", dependencies::check);
-    steps.run("licences", dependencies::licences);
 }
