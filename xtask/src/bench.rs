@@ -5,9 +5,7 @@ use crate::tools::{cargo_line, run};
 
 /// Measures Leasehold and other libraries at the same work, with these options.
 pub(crate) fn compare(args: &[String]) -> Result<(), String> {
-    servers::ensure_redis()?;
-    servers::ensure_etcd()?;
-    servers::ensure_zookeeper()?;
+    servers::ensure(&["redis", "etcd", "zookeeper"])?;
     let mut program = cargo_line("run --release --locked --package leasehold-bench --bin compare");
     run(program.arg("--").args(args))
 }

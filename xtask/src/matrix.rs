@@ -140,14 +140,13 @@ pub(crate) fn test(steps: &mut Steps) {
         });
     }
     steps.run(ETCD.name, || {
-        servers::ensure_etcd()?;
+        servers::ensure(&["etcd"])?;
         let path = ETCD.path("etcd")?;
         run(cargo_test(ETCD_TESTS).env("PATH", &path))?;
         faults::short(&["--only", "etcd"], Some(&path))
     });
     steps.run("three members of etcd and of ZooKeeper", || {
-        servers::ensure_etcd()?;
-        servers::ensure_zookeeper()?;
+        servers::ensure(&["etcd", "zookeeper"])?;
         run(cargo_test(MEMBERS_TESTS).env("TESTKIT_MEMBERS", "3"))
     });
     steps.run("no process is left running", processes::check_descendants);

@@ -71,11 +71,7 @@ pub(crate) fn checks(steps: &mut Steps) {
 fn build_tests(steps: &mut Steps) {
     steps.run("compiler, room and servers", || {
         requirements::check()?;
-        servers::ensure_redis()?;
-        servers::ensure_postgres()?;
-        servers::ensure_etcd()?;
-        servers::ensure_zookeeper()?;
-        servers::ensure_s3()?;
+        servers::ensure(&["redis", "postgres", "etcd", "zookeeper", "s3"])?;
         match find("cc") {
             Some(_) => Ok(()),
             None => Err("cc is missing; install a C compiler".into()),
