@@ -1,9 +1,8 @@
 //! One measurement of one library variant at one kind of work.
 
-use std::env::temp_dir;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, Write as _};
-use std::process::{self, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
@@ -97,7 +96,7 @@ impl Runner {
     pub(super) fn spawn(command: &mut Command) -> Result<Self, String> {
         let failed = |error: io::Error| format!("cannot be started: {error}");
         // A pipe that is read after a failure only would stop a runner that writes much.
-        let stderr = unnamed_file().map_err(failed)?;
+        let stderr = tempfile::tempfile().map_err(failed)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(stderr.try_clone().map_err(failed)?);
         let mut child = command.spawn().map_err(failed)?;
@@ -149,17 +148,4 @@ impl Runner {
         let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
         Some(last.trim().to_owned())
     }
-}
-
-/// A file in the temporary directory. It is deleted with its last handle, however this program ends.
-fn unnamed_file() -> io::Result<File> {
-    let path = temp_dir().join(format!("leasehold-compare-{}.stderr", process::id()));
-    let mut options = File::options();
-    let file = options
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&path)?;
-    fs::remove_file(path)?;
-    Ok(file)
 }
