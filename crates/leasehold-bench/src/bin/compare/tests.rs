@@ -173,41 +173,6 @@ fn work_result(work: &str, libraries: &[(&str, &[(&'static str, f64)])]) -> Work
 }
 
 #[test]
-fn the_summary_names_where_leasehold_is_ahead_and_where_it_is_not() {
-    let ahead = [
-        ("leasehold", &[(RATE, 2_000.0)][..]),
-        ("leasehold (no-handoff)", &[(RATE, 9_000.0)]),
-        ("rslock", &[(RATE, 400.0)]),
-        ("redsync", &[(RATE, 500.0)]),
-    ];
-    let behind = [
-        ("leasehold", &[(RATE, 400.0)][..]),
-        ("rslock", &[(RATE, 1_000.0)]),
-    ];
-    let equal = [
-        ("leasehold", &[(RATE, 1.0), (CHANGE, 100.0)][..]),
-        ("rslock", &[(RATE, 9.0), (CHANGE, 101.0)]),
-    ];
-    let document = report::document(&Report {
-        works: vec![
-            work_result("a", &ahead),
-            work_result("b", &behind),
-            work_result("c", &equal),
-        ],
-        ..Report::default()
-    });
-    for expected in [
-        "* Ahead of the best other library: a (4.00 x redsync).",
-        "* Equal to the best other library: c (1.01 x rslock).",
-        "* Behind the best other library: b (0.40 x rslock).",
-        "| a | 2,000 | redsync: 500 | 4.00 | 5.00 |",
-        "* a: some work\n",
-    ] {
-        assert!(document.contains(expected), "{expected}\n{document}");
-    }
-}
-
-#[test]
 fn a_later_report_replaces_its_kinds_of_work() {
     let report = |command: &str, rate, works: &[&str]| Report {
         command: command.into(),
