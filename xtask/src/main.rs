@@ -48,7 +48,7 @@ enum Task {
     Lint,
     /// Checks the rules for files: lengths, links, retired words, import cycles. Part of test.
     Tidy,
-    /// Checks what the shipped crates are built from. Part of test.
+    /// Checks what the library and its core are built from. Part of test.
     Dependencies,
     /// Compares the public items of the library with crates/leasehold/public-api.txt. Part of ci.
     Api {

@@ -141,7 +141,7 @@ fn without_fuzzer(cargo: &mut Command) -> &mut Command {
     cargo.env("CUSTOM_LIBFUZZER_PATH", "target/libfuzzer.a")
 }
 
-/// Checks what the shipped crates are built from.
+/// Checks what the library and its core are built from.
 pub(crate) fn dependencies(steps: &mut Steps) {
     steps.run("dependencies", dependencies::check);
 }
