@@ -358,18 +358,12 @@ fn failures_are_reported_and_exit_with_125() {
     }
 }
 
-fn parent(pid: &str) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    Some(fields.split_ascii_whitespace().nth(1)?.to_owned())
-}
-
 /// The workers of a run that have not ended.
 fn workers_of(run: &Child) -> Vec<String> {
-    let processes = fs::read_dir("/proc").unwrap();
-    let pids = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    pids.filter(|pid| parent(pid) == Some(run.id().to_string()))
-        .collect()
+    let run = run.id();
+    // Its main thread has started them.
+    let children = fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap();
+    children.split_whitespace().map(str::to_owned).collect()
 }
 
 /// A run of two processes, and its workers.
