@@ -20,6 +20,7 @@ pub(super) fn faults(sources: &BTreeMap<String, String>) -> Vec<String> {
         };
         let library = sources.contains_key(&format!("{directory}/src/lib.rs"));
         if let Some(module) = module(file, library) {
+            let text = without_tests(text);
             crates.entry(directory).or_default().insert(module, text);
         }
     }
@@ -38,7 +39,7 @@ pub(super) fn faults(sources: &BTreeMap<String, String>) -> Vec<String> {
     faults
 }
 
-/// The module in a file of `src`. Programs beside the crate's root are crates of their own.
+/// The module in a file of `src`, unless it has tests only. Programs beside the crate's root are crates of their own.
 fn module(file: &str, library: bool) -> Option<Module> {
     let mut names: Module = file
         .strip_suffix(".rs")?
@@ -46,7 +47,7 @@ fn module(file: &str, library: bool) -> Option<Module> {
         .map(str::to_owned)
         .collect();
     match names.last()?.as_str() {
-        _ if names[0] == "bin" => return None,
+        _ if names[0] == "bin" || names.iter().any(|name| name == "tests") => return None,
         "main" if names.len() == 1 && library => return None,
         "main" | "lib" if names.len() == 1 => names.clear(),
         "mod" => drop(names.pop()),
@@ -80,31 +81,22 @@ fn cycles(imports: &Imports) -> Vec<(Module, Vec<Module>)> {
 }
 
 fn imports(texts: &BTreeMap<Module, &str>) -> Imports {
-    let mut tests = BTreeSet::new();
-    let mut statements = BTreeMap::new();
-    for (module, text) in texts {
-        let text = without_tests(text, |test| {
-            tests.insert([&module[..], &[test.to_owned()]].concat());
-        });
-        statements.insert(module, used(&text));
-    }
-    statements.retain(|module, _| !(1..=module.len()).any(|len| tests.contains(&module[..len])));
     let mut paths = Vec::new();
     let mut exports = BTreeMap::new();
-    for (module, used) in &statements {
-        for Use { public, path, name } in used {
-            let Some(path) = absolute(module, path, &statements) else {
+    for (module, text) in texts {
+        for Use { public, path, name } in used(text) {
+            let Some(path) = absolute(module, &path, texts) else {
                 continue;
             };
-            if *public {
-                exports.insert([module, std::slice::from_ref(name)].concat(), path.clone());
+            if public {
+                exports.insert([module.as_slice(), &[name]].concat(), path.clone());
             }
-            paths.push((*module, path));
+            paths.push((module, path));
         }
     }
     let mut imports = Imports::new();
     for (module, path) in paths {
-        let target = definition(path, &exports, &statements);
+        let target = definition(path, &exports, texts);
         let common = module.iter().zip(&target).take_while(|(a, b)| a == b);
         let common = common.count();
         if let (Some(from), Some(to)) = (module.get(..=common), target.get(..=common)) {
@@ -118,16 +110,15 @@ fn imports(texts: &BTreeMap<Module, &str>) -> Imports {
 }
 
 /// The module that defines an item: behind all re-exports, the longest part of the path that is a module.
-fn definition<T>(
+fn definition(
     mut path: Module,
     exports: &BTreeMap<Module, Module>,
-    modules: &BTreeMap<&Module, T>,
+    modules: &BTreeMap<Module, &str>,
 ) -> Module {
     // More re-exports than this form a cycle.
     for _ in 0..10 {
-        let len = (0..=path.len())
-            .rev()
-            .find(|len| modules.contains_key(&path[..*len].to_vec()));
+        let mut lengths = (0..=path.len()).rev();
+        let len = lengths.find(|len| modules.contains_key(&path[..*len]));
         let len = len.unwrap_or_default();
         match path.get(..=len).and_then(|name| exports.get(name)) {
             Some(target) if *target != path[..=len] => {
@@ -143,9 +134,12 @@ fn definition<T>(
 }
 
 /// A path from the root of the crate. `None` for paths into other crates.
-fn absolute<T>(module: &Module, path: &[String], modules: &BTreeMap<&Module, T>) -> Option<Module> {
+fn absolute(
+    module: &[String],
+    path: &[String],
+    modules: &BTreeMap<Module, &str>,
+) -> Option<Module> {
     let (first, rest) = path.split_first()?;
-    let child = || [module.as_slice(), std::slice::from_ref(first)].concat();
     match first.as_str() {
         "crate" => Some(rest.to_vec()),
         "self" => Some([module, rest].concat()),
@@ -154,9 +148,12 @@ fn absolute<T>(module: &Module, path: &[String], modules: &BTreeMap<&Module, T>)
             let base = &module[..module.len().checked_sub(ups)?];
             Some([base, &path[ups..]].concat())
         }
-        _ => modules
-            .contains_key(&child())
-            .then(|| [module, path].concat()),
+        _ => {
+            let child = [module, &path[..1]].concat();
+            modules
+                .contains_key(&child)
+                .then(|| [module, path].concat())
+        }
     }
 }
 
@@ -168,41 +165,26 @@ struct Use {
 }
 
 fn used(text: &str) -> Vec<Use> {
+    let lines = text.lines();
+    let lines = lines.map(|line| line.split("//").next().unwrap_or_default().trim());
+    let code = lines.collect::<Vec<_>>().join(" ");
     let mut used = Vec::new();
-    let mut lines = text
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or_default().trim());
-    while let Some(line) = lines.next() {
-        let (public, tree) = match line.split_once("use ") {
-            Some(("", tree)) => (false, tree),
-            Some((visibility, tree)) if is_visibility(visibility) => (true, tree),
-            _ => continue,
-        };
-        let mut tree = tree.to_owned();
-        while !tree.ends_with(';') {
-            let Some(line) = lines.next() else { break };
-            tree.push_str(line);
+    let statements = code.split(';').filter_map(|code| code.rsplit_once("use "));
+    for (before, tree) in statements {
+        if !before.is_empty() && !before.ends_with(' ') {
+            continue;
         }
-        expand(tree.trim_end_matches(';'), &mut |path| {
+        let public = before.ends_with("pub ") || before.ends_with(") ");
+        expand(tree, &mut |path| {
             let (path, alias) = path.split_once(" as ").unwrap_or((path, ""));
-            let path: Vec<_> = path
-                .trim_end_matches("::self")
-                .split("::")
-                .map(str::to_owned)
-                .collect();
-            let name = path
-                .last()
-                .filter(|_| alias.is_empty())
-                .map_or(alias, String::as_str)
-                .to_owned();
+            let path = path.trim_end_matches("::self").split("::");
+            let path: Vec<_> = path.map(str::to_owned).collect();
+            let name = path.last().filter(|_| alias.is_empty());
+            let name = name.map_or(alias, String::as_str).to_owned();
             used.push(Use { public, path, name });
         });
     }
     used
-}
-
-fn is_visibility(text: &str) -> bool {
-    text == "pub " || text.starts_with("pub(") && text.ends_with(") ")
 }
 
 /// Calls `found` with each path in a tree such as `a::{b, c::{self, d as e}}`.
@@ -221,32 +203,10 @@ fn expand(tree: &str, found: &mut dyn FnMut(&str)) {
     }
 }
 
-/// The text without the items under `cfg(test)`. Calls `found` with the modules among them.
-pub(super) fn without_tests(text: &str, mut found: impl FnMut(&str)) -> String {
-    let mut kept = String::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        let item = line.trim_start();
-        if !(item.starts_with("#[cfg(test)") || item.starts_with("#[cfg(all(test")) {
-            kept.push_str(line);
-            kept.push('\n');
-            continue;
-        }
-        let close = format!("{}}}", &line[..line.len() - item.len()]);
-        let head = lines
-            .by_ref()
-            .find(|line| !line.trim_start().starts_with("#["));
-        let head = head.unwrap_or_default();
-        if let Some((_, name)) = head.split_once("mod ") {
-            found(name.trim_end_matches([';', '{', ' ']));
-        }
-        if !head.ends_with([';', '}', ',']) {
-            lines
-                .by_ref()
-                .find(|line| *line == close || line.ends_with("};") && head.contains("use "));
-        }
-    }
-    kept
+/// The text before the tests at its end.
+pub(super) fn without_tests(text: &str) -> &str {
+    let (code, _) = text.split_once("\nmod tests {").unwrap_or((text, ""));
+    code
 }
 
 #[cfg(test)]
@@ -308,10 +268,7 @@ mod tests {
         let b = ("b", "use crate::c::C;\n#[cfg(test)]\nmod tests;\n");
         let tests = ("b/tests", "use crate::d::D;\n");
         let c = ("c", "#[cfg(test)]\nmod tests {\n    use crate::b::B;\n}\n");
-        let d = (
-            "d",
-            "#[cfg(test)]\n#[allow(unused)]\nuse crate::b::B;\nuse crate::c::C;\n",
-        );
+        let d = ("d", "use crate::c::C;\n");
         let program = ("bin/b", "use crate::c::C;\n");
         assert!(faults_of(&[b, tests, c, d, program, ("lib", "")]).is_empty());
     }
