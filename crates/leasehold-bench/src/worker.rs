@@ -1,17 +1,18 @@
 //! One of the processes of a run, from its own point of view.
 
-use std::io::{self, BufRead as _, Write as _};
+use std::io::{self, Write as _};
 
+use leasehold_testkit::helper::{self, Commands};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
 
 use crate::workers::{Job, Reply};
 use crate::{FAILED, Result, failed, runtime, with_sources};
 
-/// The orders of the run.
+/// The orders of the run. The process ends when the run does, whatever it is doing; leases that are still held expire:
+/// nobody else wants their names.
 #[derive(Debug)]
-pub(crate) struct Orders(mpsc::UnboundedReceiver<String>);
+pub(crate) struct Orders(Commands);
 
 /// Takes part in a run by this work until it ends. Returns the exit code.
 pub(crate) fn serve(work: impl AsyncFnOnce(&Job, &mut Orders) -> Result<()>) -> u8 {
@@ -26,8 +27,8 @@ pub(crate) fn serve(work: impl AsyncFnOnce(&Job, &mut Orders) -> Result<()>) -> 
 }
 
 fn take_part(work: impl AsyncFnOnce(&Job, &mut Orders) -> Result<()>) -> Result<()> {
-    let mut orders = Orders::receive();
-    let Some(job) = orders.0.blocking_recv() else {
+    let mut orders = Orders(helper::commands());
+    let Some(job) = orders.0.blocking_next() else {
         return Ok(());
     };
     let job: Job = parse(&job)?;
@@ -35,24 +36,9 @@ fn take_part(work: impl AsyncFnOnce(&Job, &mut Orders) -> Result<()>) -> Result<
 }
 
 impl Orders {
-    /// Receives from now on. The process ends when the run does, whatever it is doing.
-    fn receive() -> Self {
-        let (sender, orders) = mpsc::unbounded_channel();
-        std::thread::spawn(move || {
-            for line in io::stdin().lock().lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-            // Leases that are still held expire: nobody else wants their names.
-            std::process::exit(0);
-        });
-        Self(orders)
-    }
-
     /// The next order. `None`: no order will come.
     pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
-        let line = self.0.recv().await;
+        let line = self.0.next().await;
         line.map(|line| parse(&line)).transpose()
     }
 }

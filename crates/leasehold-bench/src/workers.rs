@@ -7,7 +7,7 @@
 //! worker -> run      a reply to each, the first when it is ready; or what failed
 //! ```
 //!
-//! A worker ends when its standard input does, so none outlives the run, however that ends.
+//! A worker is killed when the run ends, however that ends.
 
 use std::process::Stdio;
 
