@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const GAP: Nanos = 500 * MILLI;
 
 /// Which locks are kept.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct KeepConfig {
     pub(crate) clients: usize,
     /// The locks of each client. Their names are that of the process, the number of the client and that of the lock.

@@ -40,7 +40,7 @@ impl HolderOptions {
         }
     }
 
-    pub(super) fn config(&self, world: &World, process: &str, keep: KeepConfig) -> HolderConfig {
+    pub(super) fn config(&self, world: &World, process: &str, workload: Workload) -> HolderConfig {
         HolderConfig {
             process: process.to_owned(),
             directory: world.recording.directory(),
@@ -49,7 +49,7 @@ impl HolderOptions {
             threads: 2,
             handoff: true,
             nodes: self.nodes.clone(),
-            workload: Workload::Keep(keep),
+            workload,
         }
     }
 
@@ -61,7 +61,7 @@ impl HolderOptions {
             again: self.again,
             quiet: false,
         };
-        self.config(world, process, keep)
+        self.config(world, process, Workload::Keep(keep))
     }
 }
 

@@ -9,7 +9,7 @@ use leasehold_testkit::{eventually, within};
 use super::contended_lock::HolderOptions;
 use super::world::{Node, TIMEOUT, World, millis};
 use crate::clock;
-use crate::holder::KeepConfig;
+use crate::holder::{KeepConfig, Workload};
 use crate::holder_process::HolderProcess;
 use crate::scenario::{Outcome, Run};
 
@@ -93,7 +93,7 @@ fn start(world: &World, node: &Node, size: &Size) -> Vec<HolderProcess> {
             again: false,
             quiet: true,
         };
-        let config = options.config(world, &name, keep);
+        let config = options.config(world, &name, Workload::Keep(keep));
         let holder = HolderProcess::start(&world.recording.journal, &config);
         eventually(TIMEOUT, || {
             thread::sleep(millis(50));

@@ -1,22 +1,19 @@
 //! Processes that share the permits of a semaphore, one of which is killed every second.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use leasehold_testkit::shared_number;
 
 use super::contended_lock::{HolderOptions, LATEST, TTL_LONG};
 use super::world::{Node, World, millis};
-use crate::clock::{self, Nanos};
-use crate::history;
-use crate::holder::{HolderConfig, KeepConfig, PermitsConfig, Workload};
+use crate::clock::{self, MILLI, Nanos};
+use crate::history::{self, Event, EventReader, HoldEvent};
+use crate::holder::Workload;
 use crate::holder_process::HolderProcess;
 use crate::scenario::{Outcome, Run};
 
-const PROCESSES: u32 = 8;
+const PROCESSES: usize = 8;
 const PERMITS: u32 = 5;
 
 /// A process is killed in each of these intervals.
@@ -28,8 +25,8 @@ const TTL: Duration = millis(900);
 /// The time from a death to the next holder without a watchdog: the ttl, 1 % of it, and 50 ms.
 const BACK_MAX: Duration = millis(959);
 
-/// The age of a holder that is killed: a node has acknowledged its lease.
-const AGE: Duration = millis(30);
+/// The age of a permit whose holder is killed: a node has acknowledged its lease.
+const AGE: Nanos = 30 * MILLI;
 
 /// How often the holders are counted.
 const COUNT_INTERVAL: Duration = millis(1);
@@ -38,10 +35,16 @@ const COUNT_INTERVAL: Duration = millis(1);
 struct Contention<'a> {
     world: &'a World,
     options: HolderOptions,
-    path: PathBuf,
-    /// A bit for each process that relies on a permit.
-    inside: &'static AtomicU64,
-    processes: Vec<HolderProcess>,
+    members: Vec<Member>,
+}
+
+/// A process that shares the semaphore.
+struct Member {
+    process: HolderProcess,
+    events: EventReader,
+    /// The last grant of a permit to it, and the last release.
+    granted: Nanos,
+    releasing: Nanos,
 }
 
 pub(super) fn watched(run: &Run) -> Outcome {
@@ -58,18 +61,15 @@ pub(super) fn expired(run: &Run) -> Outcome {
 
 /// Kills a holder in each interval, and starts another process in its place.
 fn kill_holders(run: &Run, world: &World, options: HolderOptions) -> Outcome {
-    let path = world.recording.directory().join("inside");
     let is_watched = !options.nodes.addresses.is_empty();
     let mut contention = Contention {
         world,
         options,
-        inside: shared_number(&path),
-        path,
-        processes: Vec::new(),
+        members: Vec::new(),
     };
-    for bit in 0..PROCESSES {
-        let process = contention.start(bit);
-        contention.processes.push(process);
+    for _ in 0..PROCESSES {
+        let member = contention.start();
+        contention.members.push(member);
     }
     let mut outcome = Outcome::default();
     let mut rng = Rng::with_seed(run.seed);
@@ -87,7 +87,9 @@ fn kill_holders(run: &Run, world: &World, options: HolderOptions) -> Outcome {
         outcome.runs += 1;
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-    contention.processes.drain(..).for_each(HolderProcess::end);
+    for member in contention.members {
+        member.process.end();
+    }
     let world_note = history::World {
         servers: 1,
         watched: is_watched,
@@ -99,20 +101,16 @@ fn kill_holders(run: &Run, world: &World, options: HolderOptions) -> Outcome {
 }
 
 impl Contention<'_> {
-    fn start(&self, bit: u32) -> HolderProcess {
+    fn start(&self) -> Member {
         let name = format!("permits{}", self.world.next_number());
-        let permits = PermitsConfig {
-            permits: PERMITS,
-            bit,
-            inside: self.path.clone(),
-        };
-        let config = HolderConfig {
-            workload: Workload::Permits(permits),
-            ..self
-                .options
-                .config(self.world, &name, KeepConfig::default())
-        };
-        HolderProcess::start(&self.world.recording.journal, &config)
+        let workload = Workload::Permits(PERMITS);
+        let config = self.options.config(self.world, &name, workload);
+        Member {
+            events: EventReader::open(&config.history()),
+            process: HolderProcess::start(&self.world.recording.journal, &config),
+            granted: Nanos::MAX,
+            releasing: 0,
+        }
     }
 
     /// Kills a process that has a permit. Returns the time until all permits are held again, which those that live can
@@ -120,37 +118,62 @@ impl Contention<'_> {
     fn kill_one(&mut self, rng: &mut Rng) -> Option<Nanos> {
         self.until_all_held()?;
         let (killed, since) = loop {
-            let earlier = self.inside.load(Ordering::SeqCst);
-            thread::sleep(AGE);
-            let bit = rng.u32(..PROCESSES);
-            if earlier & (1 << bit) == 0 {
+            thread::sleep(COUNT_INTERVAL);
+            let nth = rng.usize(..PROCESSES);
+            let member = &mut self.members[nth];
+            member.update();
+            if !member.holds(clock::now()) {
                 continue;
             }
-            let process = &mut self.processes[bit as usize];
-            // Nobody else may count the dead process.
-            process.helper.stop();
-            let inside = self.inside.fetch_and(!(1 << bit), Ordering::SeqCst);
-            if inside & (1 << bit) > 0 {
-                let since = clock::now();
-                process.kill();
-                break (bit, since);
+            // It must not release its permit meanwhile.
+            member.process.helper.stop();
+            member.update();
+            let since = clock::now();
+            if member.holds(since) && since - member.granted >= AGE {
+                member.process.kill();
+                member.granted = Nanos::MAX;
+                break (nth, since);
             }
-            process.helper.resume();
+            member.process.helper.resume();
         };
         let held = self.until_all_held();
-        self.processes[killed as usize] = self.start(killed);
+        self.members[killed] = self.start();
         Some(held?.saturating_sub(since))
     }
 
-    /// Waits until as many processes as there are permits rely on one. Returns when they did.
-    fn until_all_held(&self) -> Option<Nanos> {
+    /// Waits until as many processes as there are permits have one. Returns when the last of them was granted.
+    fn until_all_held(&mut self) -> Option<Nanos> {
         let start = Instant::now();
         while start.elapsed() < LATEST {
-            if self.inside.load(Ordering::SeqCst).count_ones() == PERMITS {
-                return Some(clock::now());
+            // Events are read one process after the other.
+            let now = clock::now();
+            self.members.iter_mut().for_each(Member::update);
+            let holders = self.members.iter().filter(|member| member.holds(now));
+            let granted: Vec<_> = holders.map(|member| member.granted).collect();
+            if granted.len() == PERMITS as usize {
+                return granted.into_iter().max();
             }
             thread::sleep(COUNT_INTERVAL);
         }
         None
+    }
+}
+
+impl Member {
+    /// Reads its new events.
+    fn update(&mut self) {
+        while let Some((at, event)) = self.events.next() {
+            match event {
+                Event::Hold(_, HoldEvent::Granted { .. }) => self.granted = at,
+                Event::Hold(_, HoldEvent::Releasing) => self.releasing = at,
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether it had a permit at an instant, by the events that were read.
+    fn holds(&self, at: Nanos) -> bool {
+        let released = (self.granted..=at).contains(&self.releasing);
+        self.granted <= at && !released
     }
 }
