@@ -28,7 +28,7 @@ pub(crate) fn check_descendants() -> Result<(), String> {
     if running.is_empty() {
         return Ok(());
     }
-    for Process { pid, command, .. } in &running {
+    for (pid, command) in &running {
         println!("still running: {pid} {command}");
         if let Some(pid) = Pid::from_raw(*pid) {
             let _ = kill_process(pid, Signal::KILL);
@@ -40,54 +40,36 @@ pub(crate) fn check_descendants() -> Result<(), String> {
     ))
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Process {
-    pid: i32,
-    parent: i32,
-    command: String,
-}
-
-/// The running descendants of this process. Empty where there is no `/proc`.
-fn descendants() -> Vec<Process> {
-    let mut others = running();
+/// The running descendants of this process, and their commands. Empty where there is no `/proc`.
+fn descendants() -> Vec<(i32, String)> {
     let mut parents = vec![getpid().as_raw_nonzero().get()];
     let mut found = Vec::new();
     while let Some(parent) = parents.pop() {
-        let children = others.extract_if(.., |process| process.parent == parent);
-        for child in children {
-            parents.push(child.pid);
-            found.push(child);
+        for child in children(parent) {
+            parents.push(child);
+            let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+            found.extend(running(&stat).map(|command| (child, command.to_owned())));
         }
     }
     found
 }
 
-fn running() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    entries
-        .filter_map(|entry| {
-            let name = entry.ok()?.file_name();
-            let pid = name.to_str()?.parse().ok()?;
-            parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-        })
-        .collect()
+/// The children of all threads of a process.
+fn children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    let files = threads.flatten().flatten();
+    let files = files.map(|thread| thread.path().join("children"));
+    let lists: String = files.flat_map(fs::read_to_string).collect();
+    let pids = lists.split_whitespace();
+    pids.filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Reads `pid (command) state parent ...`. `None` for one that has ended.
-fn parse(pid: i32, stat: &str) -> Option<Process> {
+/// The command in `pid (command) state ...`. `None` for a process that has ended.
+fn running(stat: &str) -> Option<&str> {
     // The command may contain anything, so its end is the last bracket.
-    let (head, tail) = stat.rsplit_once(')')?;
+    let (head, state) = stat.rsplit_once(") ")?;
     let (_, command) = head.split_once('(')?;
-    let mut fields = tail.split_whitespace();
-    let ended = matches!(fields.next()?, "Z" | "X");
-    let parent = fields.next()?.parse().ok()?;
-    (!ended).then(|| Process {
-        pid,
-        parent,
-        command: command.to_owned(),
-    })
+    (!state.starts_with(['Z', 'X'])).then_some(command)
 }
 
 #[cfg(test)]
@@ -98,19 +80,13 @@ mod tests {
 
     #[test]
     fn the_state_of_a_process_is_read_whatever_its_name() {
-        let process = parse(7, "7 (a) Z 1 (b)) S 42 7 7 0");
-        let expected = Process {
-            pid: 7,
-            parent: 42,
-            command: "a) Z 1 (b)".into(),
-        };
-        assert_eq!(process, Some(expected));
-        assert!(parse(7, "7 (redis-server) Z 42 7").is_none());
-        assert!(parse(7, "").is_none());
+        assert_eq!(running("7 (a) Z 1 (b)) S 42 7 7 0"), Some("a) Z 1 (b)"));
+        assert_eq!(running("7 (redis-server) Z 42 7"), None);
+        assert_eq!(running(""), None);
     }
 
     fn is_running(pid: i32) -> bool {
-        descendants().iter().any(|process| process.pid == pid)
+        descendants().iter().any(|(other, _)| *other == pid)
     }
 
     #[cfg(target_os = "linux")]
