@@ -1,9 +1,9 @@
 //! A store, candidates and observers, and changes of leader by faults.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold_testkit::within;
 
 use super::ELECTIONS;
 use super::progress::{Leader, Progress};
@@ -19,9 +19,6 @@ const OBSERVERS: usize = 2;
 
 /// How long an election may be without a leader, on however busy a machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How often events are read while one is awaited.
-const INTERVAL: Duration = Duration::from_millis(5);
 
 /// A running world.
 pub(super) struct World {
@@ -196,16 +193,13 @@ impl World {
 
     /// Reads events until something is found. `None`: it takes too long.
     fn until<T>(&mut self, find: impl Fn(&Self) -> Option<T>) -> Option<T> {
-        let begin = Instant::now();
-        while begin.elapsed() < TIMEOUT {
+        let mut found = None;
+        within(TIMEOUT, || {
             self.progress.update();
-            let found = find(self);
-            if found.is_some() {
-                return found;
-            }
-            thread::sleep(INTERVAL);
-        }
-        None
+            found = find(self);
+            found.is_some()
+        });
+        found
     }
 
     /// Ends all faults, waits until every observer has been told the leader of each election, and ends all processes.

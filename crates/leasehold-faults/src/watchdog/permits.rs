@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use leasehold_testkit::within;
 
 use super::contended_lock::{HolderOptions, LATEST, TTL_LONG};
 use super::world::{Node, World, millis};
@@ -28,8 +29,8 @@ const BACK_MAX: Duration = millis(959);
 /// The age of a permit whose holder is killed: a node has acknowledged its lease.
 const AGE: Nanos = 30 * MILLI;
 
-/// How often the holders are counted.
-const COUNT_INTERVAL: Duration = millis(1);
+/// The pause before another process is chosen.
+const CHOICE_INTERVAL: Duration = millis(1);
 
 /// The processes and their semaphore.
 struct Contention<'a> {
@@ -118,7 +119,7 @@ impl Contention<'_> {
     fn kill_one(&mut self, rng: &mut Rng) -> Option<Nanos> {
         self.until_all_held()?;
         let (killed, since) = loop {
-            thread::sleep(COUNT_INTERVAL);
+            thread::sleep(CHOICE_INTERVAL);
             let nth = rng.usize(..PROCESSES);
             let member = &mut self.members[nth];
             member.update();
@@ -143,19 +144,19 @@ impl Contention<'_> {
 
     /// Waits until as many processes as there are permits have one. Returns when the last of them was granted.
     fn until_all_held(&mut self) -> Option<Nanos> {
-        let start = Instant::now();
-        while start.elapsed() < LATEST {
+        let mut last = None;
+        within(LATEST, || {
             // Events are read one process after the other.
             let now = clock::now();
             self.members.iter_mut().for_each(Member::update);
             let holders = self.members.iter().filter(|member| member.holds(now));
             let granted: Vec<_> = holders.map(|member| member.granted).collect();
             if granted.len() == PERMITS as usize {
-                return granted.into_iter().max();
+                last = granted.into_iter().max();
             }
-            thread::sleep(COUNT_INTERVAL);
-        }
-        None
+            last.is_some()
+        });
+        last
     }
 }
 
