@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use leasehold_testkit::{PostgresPair, RedisServer, Restart, SentinelSet, eventually};
+use leasehold_testkit::{Masters, PostgresPair, RedisServer, Restart, SentinelSet, eventually};
 use tempfile::TempDir;
 
 use crate::admission::{self, is_admitted};
@@ -63,35 +63,29 @@ impl StoreKind {
 pub(super) enum Store {
     Single(RedisServer),
     Sentinel(SentinelSet),
-    Masters(Masters),
+    Masters(FaultyMasters),
     Postgres(Box<PostgresPair>),
     File(TempDir),
 }
 
 /// Many masters, of which at most one is down or not admitted.
-pub(super) struct Masters {
-    servers: Vec<RedisServer>,
-    last: LastFault,
-}
-
-/// The last fault of a master.
-enum LastFault {
-    None,
-    /// It is down. The fault, the master and when it began.
-    Down(Fault, usize, Nanos),
-    /// It runs again.
-    Restarted(usize, Instant),
+pub(super) struct FaultyMasters {
+    masters: Masters,
+    /// The one that is down: its fault, its number, and when it began.
+    down: Option<(Fault, usize, Nanos)>,
+    /// The one that may not be admitted yet, and when it was restarted.
+    restarted: Option<(usize, Instant)>,
 }
 
 impl Store {
     pub(super) fn start(kind: StoreKind) -> Self {
-        let durable = RedisServer::options().append_only();
         match kind {
-            StoreKind::Single => Self::Single(durable.start()),
+            StoreKind::Single => Self::Single(RedisServer::options().append_only().start()),
             StoreKind::Sentinel { .. } => Self::Sentinel(SentinelSet::start()),
-            StoreKind::Masters => Self::Masters(Masters {
-                servers: durable.started_ago(admission::AGE_MS).start_many(MASTERS),
-                last: LastFault::None,
+            StoreKind::Masters => Self::Masters(FaultyMasters {
+                masters: Masters::aged(MASTERS),
+                down: None,
+                restarted: None,
             }),
             StoreKind::Postgres { synchronous } => {
                 Self::Postgres(Box::new(PostgresPair::start(synchronous)))
@@ -104,11 +98,8 @@ impl Store {
         match self {
             Self::Single(server) => server.url(),
             Self::Sentinel(set) => set.url(),
-            Self::Masters(Masters { servers, .. }) => {
-                let host = |server: &RedisServer| format!("127.0.0.1:{}", server.port());
-                let hosts: Vec<_> = servers.iter().map(host).collect();
-                let hosts = hosts.join(",");
-                format!("redlock://{hosts}?longest-ttl={LONGEST_TTL_MS}ms")
+            Self::Masters(FaultyMasters { masters, .. }) => {
+                format!("{}?longest-ttl={LONGEST_TTL_MS}ms", masters.url())
             }
             Self::Postgres(pair) => pair.url(),
             Self::File(directory) => format!("sqlite:{}/locks.db", directory.path().display()),
@@ -151,46 +142,45 @@ impl Store {
     }
 }
 
-impl Masters {
+impl FaultyMasters {
     /// Kills a master, or restarts the one that is down.
     fn inject(&mut self, rng: &mut Rng, journal: &Journal) {
-        if let LastFault::Down(..) = self.last {
+        if self.down.is_some() {
             return self.restart(journal);
         }
         self.settle(journal);
-        let nth = rng.usize(..self.servers.len());
+        let nth = rng.usize(..MASTERS);
         let fault = match rng.bool() {
             true => Fault::RestartKept,
             false => Fault::RestartEmpty,
         };
         let begin = clock::now();
-        self.servers[nth].kill9();
-        self.last = LastFault::Down(fault, nth, begin);
+        self.masters.server_mut(nth).kill9();
+        self.down = Some((fault, nth, begin));
     }
 
     fn restart(&mut self, journal: &Journal) {
-        let LastFault::Down(fault, nth, begin) = self.last else {
+        let Some((fault, nth, begin)) = self.down.take() else {
             return;
         };
-        self.servers[nth].restart(match fault {
+        self.masters.server_mut(nth).restart(match fault {
             Fault::RestartKept => Restart::Kept,
             _ => Restart::Empty,
         });
         record(journal, fault, Some(nth), begin);
-        self.last = LastFault::Restarted(nth, Instant::now());
+        self.restarted = Some((nth, Instant::now()));
     }
 
     /// Waits until all masters are admitted, so that another may forget.
     fn settle(&mut self, journal: &Journal) {
         self.restart(journal);
-        if let LastFault::Restarted(nth, at) = self.last {
+        if let Some((nth, at)) = self.restarted.take() {
             let longest = Duration::from_millis(LONGEST_TTL_MS) + admission::DRIFT;
-            let port = self.servers[nth].port();
+            let port = self.masters.server(nth).port();
             eventually(ADMISSION_TIMEOUT, || {
                 at.elapsed() > longest && is_admitted(port)
             });
         }
-        self.last = LastFault::None;
     }
 }
 
