@@ -8,8 +8,8 @@ use crate::tools::{cargo_line, output, root};
 /// The file with the table of features, which states the number of crates that each of them needs.
 const FEATURES_IN: &str = "crates/leasehold/src/lib.rs";
 
-/// Checks that the core is built from no other crate, and the stated numbers of crates of the library. That published crates
-/// depend on published ones alone is checked by `.ci/check-packages`.
+/// Checks that the core is built from no other crate, and the stated numbers of crates of the library. `.ci/check-packages`
+/// shows that published crates depend on published ones alone.
 pub(crate) fn check() -> Result<(), String> {
     let core = tree("leasehold-core", "--all-features")?;
     if !core.is_empty() {

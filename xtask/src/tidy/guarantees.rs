@@ -42,8 +42,8 @@ fn named(page: &str) -> Vec<String> {
     names
 }
 
-/// Whether a file has a test or a module of this name. All words before the last are in its path; `core` is a part of the name
-/// of a crate, and the module `tests` may be inside the file.
+/// Whether a file has a test or a module of this name. All words before the last are in its path: `core` is a part of the
+/// name of a crate. The module `tests` may be inside the file.
 fn exists(sources: &BTreeMap<String, String>, name: &str) -> bool {
     let (path, last) = name.rsplit_once("::").unwrap_or_default();
     sources.iter().any(|(file, text)| {
