@@ -211,7 +211,7 @@ pub(super) fn run_in_groups(
         });
         outcome.runs += count;
     }
-    world.check(run, &mut outcome);
+    world.check(run, true, &mut outcome);
     outcome
 }
 

@@ -56,7 +56,7 @@ fn under_load(world: &World, nodes: Nodes, run: &Run, mut inject: impl FnMut()) 
         "{} holders, ttl 2 s, stopped {pauses} times for up to 5 s; {lost} leases lost",
         counts.len()
     ));
-    world.check(run, &mut outcome);
+    world.check(run, true, &mut outcome);
     outcome
 }
 

@@ -9,7 +9,7 @@ use leasehold_testkit::within;
 use super::contended_lock::{HolderOptions, LATEST, TTL_LONG};
 use super::world::{Node, World, millis};
 use crate::clock::{self, MILLI, Nanos};
-use crate::history::{self, Event, EventReader, HoldEvent};
+use crate::history::{Event, EventReader, HoldEvent};
 use crate::holder::Workload;
 use crate::holder_process::HolderProcess;
 use crate::scenario::{Outcome, Run};
@@ -91,13 +91,7 @@ fn kill_holders(run: &Run, world: &World, options: HolderOptions) -> Outcome {
     for member in contention.members {
         member.process.end();
     }
-    let world_note = history::World {
-        servers: 1,
-        watched: is_watched,
-        ..history::World::default()
-    };
-    let report = world.recording.check(run, "", false, world_note);
-    outcome.report.merge(report);
+    world.check(run, is_watched, &mut outcome);
     outcome
 }
 

@@ -52,7 +52,7 @@ pub(super) fn pid_reuse(run: &Run) -> Outcome {
             "the id was reused in {runs} of {attempts} attempts"
         ));
     }
-    world.check(run, &mut outcome);
+    world.check(run, true, &mut outcome);
     outcome
 }
 

@@ -130,10 +130,10 @@ impl World {
     }
 
     /// Checks the history so far, and adds its violations to an outcome.
-    pub(super) fn check(&self, run: &Run, outcome: &mut Outcome) {
+    pub(super) fn check(&self, run: &Run, watched: bool, outcome: &mut Outcome) {
         let world = history::World {
             servers: 1,
-            watched: true,
+            watched,
             ..history::World::default()
         };
         outcome
