@@ -9,11 +9,9 @@ mod frames;
 mod rules;
 
 use std::net::Ipv4Addr;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
@@ -109,13 +107,6 @@ impl Proxy {
     pub fn redirect(&self, port: u16) {
         self.server.store(port, Ordering::Relaxed);
         self.cut();
-    }
-
-    /// Lets everything that arrives from now on take so long on its way, each time another time out
-    /// of this range. Nothing overtakes anything on a connection.
-    pub fn delay(&self, way: Way, delay: RangeInclusive<Duration>) {
-        let delay = delay.into_inner();
-        self.rules.set(way, |rules| rules.delay = delay);
     }
 
     /// Holds everything back until [`Proxy::go_on`].

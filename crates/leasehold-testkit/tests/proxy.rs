@@ -5,7 +5,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold_testkit::{AfterLoss, Proxy, RedisServer, Way, eventually};
 
@@ -76,17 +76,10 @@ fn connections(server: &RedisServer) -> usize {
 }
 
 #[test]
-fn everything_passes_in_order_and_with_the_delay() {
-    let (_server, proxy, mut connection) = start();
-    let delay = Duration::from_millis(40);
-    proxy.delay(Way::ToServer, delay..=delay * 2);
-    proxy.delay(Way::ToClient, delay..=delay);
-    let begin = Instant::now();
+fn everything_passes_in_order() {
+    let (_server, _proxy, mut connection) = start();
     (1..=20).for_each(|_| connection.send("INCR a"));
     (2..=21).for_each(|n| connection.receives(&format!(":{n}\r\n")));
-    assert!(begin.elapsed() >= delay * 2, "{:?}", begin.elapsed());
-    proxy.delay(Way::Both, Duration::ZERO..=Duration::ZERO);
-    connection.request("PING", "+PONG\r\n");
 }
 
 #[test]

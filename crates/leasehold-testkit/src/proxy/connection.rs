@@ -1,14 +1,12 @@
 //! One connection through the proxy.
 
 use std::collections::VecDeque;
-use std::future::pending;
 use std::sync::Mutex;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
 
 use super::frames::{self, Frames};
 use super::rules::{AfterLoss, Flow, RequestAction, Rules, Way};
@@ -36,18 +34,15 @@ struct Direction<'a> {
 }
 
 /// A frame on its way. `None`: the end of the stream.
-struct Item {
-    due: Instant,
-    frame: Option<(Vec<u8>, RequestAction)>,
-}
+type Item = Option<(Vec<u8>, RequestAction)>;
 
 /// What to do with the head of the queue.
 #[derive(PartialEq)]
 enum Next {
     Deliver,
     Swallow,
-    /// Wait for a change of the rules, or until an instant.
-    Wait(Option<Instant>),
+    /// Wait for a frame, or for a change of the rules.
+    Wait,
 }
 
 /// Forwards both directions until both have ended, or the connection is reset.
@@ -92,33 +87,24 @@ impl Direction<'_> {
         let mut changes = self.rules.changes();
         let mut bytes = vec![0; 1 << 16];
         loop {
-            let due = match self.next() {
-                Next::Wait(due) => due,
-                next => {
-                    self.discarding |= next == Next::Swallow;
-                    match self.queue.pop_front().and_then(|item| item.frame) {
-                        Some(_) if self.discarding => {}
-                        Some((frame, action)) => self.deliver(&frame, action).await,
-                        // The receiver is not notified.
-                        None if self.discarding => return,
-                        // The receiver may have gone before.
-                        None => return drop(self.to.shutdown().await),
-                    }
-                    continue;
+            let next = self.next();
+            if next != Next::Wait {
+                self.discarding |= next == Next::Swallow;
+                match self.queue.pop_front().flatten() {
+                    Some(_) if self.discarding => {}
+                    Some((frame, action)) => self.deliver(&frame, action).await,
+                    // The receiver is not notified.
+                    None if self.discarding => return,
+                    // The receiver may have gone before.
+                    None => return drop(self.to.shutdown().await),
                 }
-            };
-            let delay = async {
-                match due {
-                    Some(due) => sleep_until(due).await,
-                    None => pending().await,
-                }
-            };
+                continue;
+            }
             tokio::select! {
                 read = self.from.read(&mut bytes), if !self.ended => {
                     self.receive(&bytes[..read.unwrap_or(0)]);
                 }
                 _ = changes.changed() => {}
-                () = delay => {}
             }
         }
     }
@@ -131,25 +117,17 @@ impl Direction<'_> {
                 Way::ToServer | Way::Both => self.rules.decide(&frame),
                 Way::ToClient => RequestAction::Pass,
             };
-            self.enqueue(Some((frame, action)));
+            self.queue.push_back(Some((frame, action)));
         }
         if bytes.is_empty() {
             self.ended = true;
-            self.enqueue(None);
+            self.queue.push_back(None);
         }
     }
 
-    fn enqueue(&mut self, frame: Option<(Vec<u8>, RequestAction)>) {
-        let (least, most) = self.rules.state().direction(self.way).delay;
-        let delay = least + most.saturating_sub(least).mul_f64(fastrand::f64());
-        let due = Instant::now() + delay;
-        let due = self.queue.back().map_or(due, |last| due.max(last.due));
-        self.queue.push_back(Item { due, frame });
-    }
-
     fn next(&self) -> Next {
-        let Some(Item { due, frame }) = self.queue.front() else {
-            return Next::Wait(None);
+        let Some(frame) = self.queue.front() else {
+            return Next::Wait;
         };
         let state = self.rules.state();
         let held = match frame {
@@ -158,9 +136,8 @@ impl Direction<'_> {
         };
         match state.direction(self.way).flow {
             _ if self.discarding => Next::Swallow,
-            _ if held => Next::Wait(None),
-            Flow::Held => Next::Wait(None),
-            _ if *due > Instant::now() => Next::Wait(Some(*due)),
+            _ if held => Next::Wait,
+            Flow::Held => Next::Wait,
             Flow::Swallowed => Next::Swallow,
             Flow::Open => Next::Deliver,
         }

@@ -1,7 +1,6 @@
 //! The rules of a test for its proxy, and what was done so far.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -66,8 +65,6 @@ pub(super) struct State {
 #[derive(Clone, Debug, Default)]
 pub(super) struct DirectionRules {
     pub(super) flow: Flow,
-    /// The shortest delay and the longest.
-    pub(super) delay: (Duration, Duration),
     /// How many more bytes may pass. `None`: any number.
     pub(super) bytes_left: Option<u64>,
 }
