@@ -132,7 +132,6 @@ fn swallowed_bytes_never_arrive_and_no_side_is_notified() {
     assert_eq!(connections(&server), 1);
     proxy.cut();
     eventually(SOON, || connections(&server) == 0);
-    assert_eq!(proxy.stats().open, 0);
 }
 
 #[test]

@@ -53,7 +53,6 @@ pub(super) async fn run(
     rules: &Rules,
 ) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    rules.update(|state| state.stats.open += 1);
     let pending_replies = PendingReplies::default();
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
@@ -78,7 +77,6 @@ pub(super) async fn run(
     if reset {
         let _ = (client.set_zero_linger(), server.set_zero_linger());
     }
-    rules.update(|state| state.stats.open -= 1);
 }
 
 impl Direction<'_> {

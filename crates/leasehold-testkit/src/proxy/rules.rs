@@ -31,8 +31,6 @@ pub enum AfterLoss {
 pub struct ProxyStats {
     /// Connections that arrived, those that were refused included.
     pub connections: usize,
-    /// Connections that are open, on at least one side.
-    pub open: usize,
     /// Requests that [`Proxy::hold_requests`](super::Proxy::hold_requests) held back.
     pub requests_held: usize,
     /// Replies that [`Proxy::lose_replies`](super::Proxy::lose_replies) lost.
