@@ -13,7 +13,7 @@ install() {
     test "$(id -u)" = 0 || sudo='sudo -n'
     if ! has apt-get || ! $sudo true; then
         echo "$packages is missing, and installing it takes apt-get, and root or sudo without a password; install Redis 7," \
-            'PostgreSQL and etcd 3.4, and put redis-server, initdb, postgres, psql, etcd and etcdctl in PATH'
+            'PostgreSQL and etcd 3.4, and put redis-server, initdb, postgres, psql, etcd and etcdctl in PATH' >&2
         exit 1
     fi
     apt="$sudo env DEBIAN_FRONTEND=noninteractive apt-get -q"

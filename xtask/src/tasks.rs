@@ -6,6 +6,7 @@
 
 use std::env;
 use std::process::{Command, ExitCode};
+use std::thread;
 
 use crate::background::{self, BackgroundChecks};
 use crate::steps::Steps;
@@ -67,22 +68,29 @@ pub(crate) fn checks(steps: &mut Steps) {
     driver_models(steps);
 }
 
-/// Builds the programs of the tests if their servers are there.
+/// Builds the programs of the tests. Their servers are installed meanwhile.
 fn build_tests(steps: &mut Steps) {
-    steps.run("compiler, room and servers", || {
+    steps.run("compiler and room", || {
         requirements::check()?;
-        servers::ensure(&["redis", "postgres", "etcd", "zookeeper", "s3"])?;
         match find("cc") {
             Some(_) => Ok(()),
             None => Err("cc is missing; install a C compiler".into()),
         }
     });
-    if !steps.failed() {
-        steps.run("build the tests", || {
-            let build = "build --workspace --locked --tests --examples --bin";
-            run(cargo_line(build).arg(faults::PROGRAM))
-        });
+    if steps.failed() {
+        return;
     }
+    steps.run("build the tests, install their servers", || {
+        thread::scope(|scope| {
+            let servers = ["redis", "postgres", "etcd", "zookeeper", "s3"];
+            let installed = scope.spawn(move || servers::ensure(&servers));
+            let build = "build --workspace --locked --tests --examples --bin";
+            run(cargo_line(build).arg(faults::PROGRAM))?;
+            installed
+                .join()
+                .unwrap_or_else(|_| Err("the installation panicked".into()))
+        })
+    });
 }
 
 fn run_tests(steps: &mut Steps) {
