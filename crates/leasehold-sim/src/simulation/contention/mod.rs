@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireOptions, AcquireReply};
 use leasehold_core::contention::Backoff;
-use leasehold_core::quorum::{Defeat, Masters, Round, Size, Step};
+use leasehold_core::quorum::{Addressed, Leftover, Masters, Reply, Size, Tally};
 use leasehold_core::{
     Acquisition, Claim, ClientId, Environment, Instant, LeaseId, Op, Outcome, Policy,
     RenewalOptions, Rows, StoreTime, Token, TokenCount, Ttl,
@@ -64,7 +64,7 @@ pub struct Contention {
 #[derive(Clone, Debug)]
 pub(super) enum ContentionEvent {
     /// A request reaches a master.
-    Request(Message, Op),
+    Request(Message),
     /// Its reply reaches the contender.
     Reply(Message, Outcome),
     /// A contender is notified by a master that the record was changed.
@@ -73,19 +73,11 @@ pub(super) enum ContentionEvent {
     Wake(usize, u64),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Message {
     contender: usize,
     master: usize,
-    lease: LeaseId,
-    kind: MessageKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MessageKind {
-    Acquire,
-    SetToken,
-    Release,
+    op: Op,
 }
 
 #[derive(Default)]
@@ -108,8 +100,8 @@ struct Contender {
 
 enum Phase {
     Idle,
-    /// With the round of the request in flight, and the masters that have refused it.
-    Acquiring(Option<Round>, Masters),
+    /// With the replies to its last request.
+    Acquiring(Option<Box<Tally>>),
     Holding(Token),
     /// So many masters have replied.
     Releasing(usize),
@@ -184,7 +176,7 @@ impl Simulation {
 impl Contenders {
     fn process(&mut self, event: ContentionEvent, cx: &mut Simulation) {
         match event {
-            ContentionEvent::Request(message, op) => self.handle_request(message, &op, cx),
+            ContentionEvent::Request(message) => self.handle_request(message, cx),
             ContentionEvent::Reply(message, outcome) => self.handle_reply(message, outcome, cx),
             ContentionEvent::Changed(contender, master) => {
                 self.handle_change(contender, master, cx);
@@ -202,7 +194,7 @@ impl Contenders {
         match it.phase {
             Phase::Idle => {
                 it.acquisition = Acquisition::new(options(), it.backoff, cx.now());
-                it.phase = Phase::Acquiring(None, Masters::default());
+                it.phase = Phase::Acquiring(None);
                 self.poll(contender, cx);
             }
             Phase::Acquiring(..) => self.poll(contender, cx),
@@ -220,7 +212,7 @@ impl Contenders {
         let all = self.setup.masters.all();
         loop {
             let it = &mut self.contenders[contender];
-            let Phase::Acquiring(round, refused_at) = &mut it.phase else {
+            let Phase::Acquiring(tally) = &mut it.phase else {
                 return;
             };
             match it.acquisition.poll(cx.now(), 0) {
@@ -234,13 +226,15 @@ impl Contenders {
                     if let Op::Acquire(request) = &mut op {
                         (request.wait, request.proposal) = (false, proposal);
                     }
-                    *round = Some(Round::new(self.setup.masters, TokenCount::MIN, proposal));
-                    *refused_at = Masters::default();
-                    return self.send(contender, all, MessageKind::Acquire, &op, cx);
+                    let new = Tally::new(self.setup.masters, op.clone(), proposal, None);
+                    *tally = Some(Box::new(new));
+                    return self.send(contender, all, &op, cx);
                 }
                 AcquireAction::Release(_) => {
-                    let granted = all.without(*refused_at);
-                    self.release(contender, granted, cx);
+                    let leftover = tally.as_deref().and_then(Tally::leftover);
+                    if let Some((_, Some(Leftover { clear, .. }))) = leftover {
+                        self.release(contender, all.without(clear), cx);
+                    }
                 }
                 AcquireAction::Granted(granted) => {
                     it.backoff = it.acquisition.backoff();
@@ -259,7 +253,7 @@ impl Contenders {
         }
     }
 
-    fn handle_request(&mut self, message: Message, op: &Op, cx: &mut Simulation) {
+    fn handle_request(&mut self, message: Message, cx: &mut Simulation) {
         let (contender, master) = (message.contender, message.master);
         if master == 0 {
             cx.count(Occurrence::Script);
@@ -271,7 +265,7 @@ impl Contenders {
         let now = store_time(done);
         let outcome = it
             .record
-            .apply(op, &Environment::at(now), |_| false)
+            .apply(&message.op, &Environment::at(now), |_| false)
             .outcome;
         let mut readers = BTreeSet::new();
         if it.record != before {
@@ -288,28 +282,30 @@ impl Contenders {
     }
 
     fn handle_reply(&mut self, message: Message, outcome: Outcome, cx: &mut Simulation) {
-        let (contender, master) = (message.contender, message.master);
+        let Message {
+            contender,
+            master,
+            op,
+        } = message;
         let it = &mut self.contenders[contender];
-        if message.lease != it.lease {
+        if op.lease() != Some(it.lease) {
             return;
         }
-        match (&mut it.phase, message.kind) {
-            (Phase::Acquiring(Some(round), refused_at), MessageKind::Acquire) => {
-                if matches!(outcome, Outcome::Refused { .. }) {
-                    refused_at.insert(master);
+        let is_release = matches!(op, Op::Release { .. });
+        match &mut it.phase {
+            Phase::Acquiring(Some(tally)) if !is_release && !tally.is_done() => {
+                let second = matches!(op, Op::SetToken { .. });
+                let reply = Reply::Applied { outcome, now: None };
+                let next = tally.handle_reply(master, second, reply);
+                // A wait for other masters would be short.
+                let next = next.or_else(|| tally.end_proposal_wait());
+                if let Some(Addressed { op, to }) = next {
+                    self.send(contender, to, &op, cx);
+                } else if tally.is_done() {
+                    self.finish_request(contender, cx);
                 }
-                let step = match round.handle_reply(master, Some(&outcome)) {
-                    // A wait for other masters would be short.
-                    Step::Wait => round.end_proposal_wait(),
-                    step => step,
-                };
-                self.step(contender, step, cx);
             }
-            (Phase::Acquiring(Some(round), _), MessageKind::SetToken) => {
-                let step = round.handle_token_reply(master, Some(&outcome));
-                self.step(contender, step, cx);
-            }
-            (Phase::Releasing(replies), MessageKind::Release) => {
+            Phase::Releasing(replies) if is_release => {
                 *replies += 1;
                 if *replies == self.setup.masters.majority() {
                     it.phase = Phase::Idle;
@@ -320,44 +316,14 @@ impl Contenders {
         }
     }
 
-    /// Does the next step of a round.
-    fn step(&mut self, contender: usize, step: Step, cx: &mut Simulation) {
-        match step {
-            Step::Wait => {}
-            Step::Write { first, to } => {
-                let op = Op::SetToken {
-                    lease: self.contenders[contender].lease,
-                    first,
-                    tokens: TokenCount::MIN,
-                };
-                self.send(contender, to, MessageKind::SetToken, &op, cx);
-            }
-            Step::Won { first } => {
-                self.finish_round(contender, Outcome::granted(first), cx);
-            }
-            Step::Lost(Defeat::Held { left, split }) => {
-                let time_left = Some(if split { Duration::ZERO } else { left });
-                let Phase::Acquiring(_, refused_at) = self.contenders[contender].phase else {
-                    return;
-                };
-                let outcome = match refused_at == self.setup.masters.all() {
-                    true => Outcome::Refused {
-                        time_left,
-                        queue_position: None,
-                    },
-                    false => Outcome::GrantedInPart { time_left },
-                };
-                self.finish_round(contender, outcome, cx);
-            }
-            Step::Lost(defeat) => unreachable!("nothing fails, but {defeat:?}"),
-        }
-    }
-
-    fn finish_round(&mut self, contender: usize, outcome: Outcome, cx: &mut Simulation) {
+    fn finish_request(&mut self, contender: usize, cx: &mut Simulation) {
         let it = &mut self.contenders[contender];
-        if let Phase::Acquiring(round, _) = &mut it.phase {
-            *round = None;
-        }
+        let Phase::Acquiring(Some(tally)) = &it.phase else {
+            return;
+        };
+        let Reply::Applied { outcome, .. } = tally.reply() else {
+            unreachable!("nothing fails, but {tally:?}")
+        };
         let reply = AcquireReply::Applied {
             outcome,
             now: StoreTime::default(),
@@ -386,25 +352,18 @@ impl Contenders {
     /// another lease.
     fn release(&mut self, contender: usize, at: Masters, cx: &mut Simulation) {
         let op = Op::release(self.contenders[contender].lease);
-        self.send(contender, at, MessageKind::Release, &op, cx);
+        self.send(contender, at, &op, cx);
     }
 
-    fn send(
-        &mut self,
-        contender: usize,
-        to: Masters,
-        kind: MessageKind,
-        op: &Op,
-        cx: &mut Simulation,
-    ) {
+    fn send(&mut self, contender: usize, to: Masters, op: &Op, cx: &mut Simulation) {
         for master in to.iter() {
+            let op = op.clone();
             let message = Message {
                 contender,
                 master,
-                lease: self.contenders[contender].lease,
-                kind,
+                op,
             };
-            let request = ContentionEvent::Request(message, op.clone());
+            let request = ContentionEvent::Request(message);
             self.deliver(cx.now(), (contender, master, false), request, cx);
         }
     }
