@@ -83,6 +83,16 @@ impl Property {
     }
 }
 
+/// Those of the properties that a state violates.
+pub(crate) fn violated<const N: usize>(properties: [(Property, bool); N]) -> Vec<Property> {
+    let properties = properties.into_iter();
+    let violated = properties.filter_map(|(property, violated)| violated.then_some(property));
+    violated.collect()
+}
+
+/// The callback for a step and the state behind it.
+pub(crate) type Take<'a, S> = &'a mut dyn FnMut(&dyn fmt::Display, S);
+
 /// States, and the steps between them.
 pub(crate) trait Model {
     /// A state.
@@ -92,7 +102,7 @@ pub(crate) trait Model {
     fn initial(&self) -> Vec<Self::State>;
 
     /// Passes every possible step to `take`: its label, and the next state.
-    fn steps(&self, state: &Self::State, take: &mut dyn FnMut(&dyn fmt::Display, Self::State));
+    fn steps(&self, state: &Self::State, take: Take<'_, Self::State>);
 
     /// The one representative of all states that do not differ in anything of interest.
     fn canonical(&self, state: Self::State) -> Self::State {
@@ -229,7 +239,7 @@ mod tests {
             vec![0]
         }
 
-        fn steps(&self, state: &usize, take: &mut dyn FnMut(&dyn fmt::Display, usize)) {
+        fn steps(&self, state: &usize, take: Take<'_, usize>) {
             for add in [2, 3] {
                 if state + add <= 20 {
                     take(&format_args!("add {add}"), state + add);
@@ -238,8 +248,7 @@ mod tests {
         }
 
         fn violations(&self, state: &usize) -> Vec<Property> {
-            let forbidden = (*state == 11).then_some(Property::Unique);
-            forbidden.into_iter().collect()
+            violated([(Property::Unique, *state == 11)])
         }
 
         fn successes(&self, state: &usize) -> usize {

@@ -3,13 +3,11 @@
 //! Tokens follow from the counter and, by the rule, from the clock. A lease may expire at any moment, so the
 //! holder makes no difference; only the tokens do.
 
-use std::fmt;
-
 use leasehold_core::Rows;
 use leasehold_core::time::{StoreTime, Ttl};
 
 use super::core;
-use super::explore::{Model, Property};
+use super::explore::{Model, Property, Take};
 use super::labels::{members, name, set};
 
 /// How many acquisitions there are.
@@ -68,7 +66,7 @@ impl Failover {
         core::counter(record.head().counter)
     }
 
-    fn grant(&self, state: &State, at: usize, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
+    fn grant(&self, state: &State, at: usize, take: Take<'_, State>) {
         let mut granted = |mut next: State, token: u8, by: &str| {
             next.attempts[at] = Attempt {
                 token,
@@ -102,7 +100,7 @@ impl Model for Failover {
         }]
     }
 
-    fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
+    fn steps(&self, state: &State, take: Take<'_, State>) {
         let attempts = &state.attempts;
         if let Some(at) = attempts.iter().position(|attempt| attempt.token == 0) {
             self.grant(state, at, take);

@@ -3,14 +3,12 @@
 //! A member sends its arrival, and again if it has no reply. A message may take any time, be lost or run twice. The
 //! record may expire at any moment. So the property holds whatever the clocks do.
 
-use std::fmt;
-
 use leasehold_core::latch::{self, ArrivalId, LatchCount};
 use leasehold_core::time::StoreTime;
 use leasehold_core::{Op, Outcome, Rows};
 
 use super::core;
-use super::explore::{Model, Property};
+use super::explore::{Model, Property, Take, violated};
 use super::labels::name;
 
 /// How many members there are.
@@ -88,7 +86,7 @@ impl Model for Latch {
         vec![State::default()]
     }
 
-    fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
+    fn steps(&self, state: &State, take: Take<'_, State>) {
         for at in 0..MEMBERS {
             let (who, member) = (name(at), state.members[at]);
             if !member.replied {
@@ -119,7 +117,7 @@ impl Model for Latch {
     fn violations(&self, state: &State) -> Vec<Property> {
         let begun = state.members.iter().filter(|member| member.begun).count();
         let early = state.opened && begun < COUNT as usize;
-        early.then_some(Property::Counted).into_iter().collect()
+        violated([(Property::Counted, early)])
     }
 
     fn successes(&self, state: &State) -> usize {

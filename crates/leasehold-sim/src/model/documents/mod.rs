@@ -24,14 +24,12 @@ use leasehold_core::Op;
 
 pub(crate) use self::setup::{Documents, Mutation};
 use self::state::{CLIENTS, Client, Document, OLDEST, ORDERS, Phase, Reply, State, Write};
-use super::explore::{Model, Property};
+use super::explore::{Model, Property, Take, violated};
 use super::labels::name;
-
-type Take<'a> = &'a mut dyn FnMut(&dyn fmt::Display, State);
 
 impl Documents {
     /// What a client does, and what the store does with its writes.
-    fn client_steps(&self, state: &State, at: usize, take: Take<'_>) {
+    fn client_steps(&self, state: &State, at: usize, take: Take<'_, State>) {
         let (client, who) = (state.clients[at], name(at));
         let mut step = |label: fmt::Arguments<'_>, change: &dyn Fn(&mut State)| {
             let mut next = *state;
@@ -421,7 +419,7 @@ impl Model for Documents {
         [free].into_iter().chain(died).collect()
     }
 
-    fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
+    fn steps(&self, state: &State, take: Take<'_, State>) {
         take(&"a tick", self.tick(state));
         for at in 0..self.clients.min(CLIENTS) {
             self.client_steps(state, at, take);
@@ -451,14 +449,11 @@ impl Model for Documents {
     fn violations(&self, state: &State) -> Vec<Property> {
         let relies = |client: &&Client| client.phase == Phase::Holding;
         let holders = state.clients.iter().filter(relies).count();
-        [
+        violated([
             (Property::Exclusion, holders > 1),
             (Property::Ownership, state.reordered),
             (Property::Free, self.is_stuck(state)),
-        ]
-        .into_iter()
-        .filter_map(|(property, violated)| violated.then_some(property))
-        .collect()
+        ])
     }
 
     fn successes(&self, state: &State) -> usize {

@@ -17,14 +17,12 @@ use leasehold_core::Outcome;
 
 pub(crate) use self::setup::{Mutation, Record};
 use self::state::{CLIENTS, Client, Hold, Phase, State};
-use super::explore::{Model, Property};
+use super::explore::{Model, Property, Take, violated};
 use super::labels::name;
-
-type Take<'a> = &'a mut dyn FnMut(&dyn fmt::Display, State);
 
 impl Record {
     /// What a client does.
-    fn client_steps(&self, state: &State, at: usize, take: Take<'_>) {
+    fn client_steps(&self, state: &State, at: usize, take: Take<'_, State>) {
         let (client, who) = (&state.clients[at], name(at));
         match client.phase {
             Phase::Idle | Phase::Waiting => {
@@ -67,7 +65,7 @@ impl Record {
         }
     }
 
-    fn holder_steps(&self, state: &State, at: usize, take: Take<'_>) {
+    fn holder_steps(&self, state: &State, at: usize, take: Take<'_, State>) {
         let who = name(at);
         let mut next = *state;
         next.clients[at].phase = Phase::Over;
@@ -93,7 +91,7 @@ impl Record {
     }
 
     /// The store processes a message that is late, a copy, or the first one. The reply makes no difference.
-    fn message_steps(&self, state: &State, at: usize, take: Take<'_>) {
+    fn message_steps(&self, state: &State, at: usize, take: Take<'_, State>) {
         let (client, who) = (&state.clients[at], name(at));
         let mut process = |label: &dyn fmt::Display, op| {
             let mut next = *state;
@@ -154,7 +152,7 @@ impl Record {
     }
 
     /// The clock of a client is faster than that of the store.
-    fn gain(&self, state: &State, at: usize, take: Take<'_>) {
+    fn gain(&self, state: &State, at: usize, take: Take<'_, State>) {
         let client = state.clients[at];
         let timed = matches!(
             client.phase,
@@ -179,7 +177,7 @@ impl Model for Record {
         vec![State::new(self.revocations)]
     }
 
-    fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
+    fn steps(&self, state: &State, take: Take<'_, State>) {
         take(&"a tick", self.tick(state));
         let mut idle = false;
         for at in 0..self.clients.min(CLIENTS) {
@@ -209,17 +207,14 @@ impl Model for Record {
         let holders = clients.clone().filter(|(_, it)| it.phase == Phase::Holding);
         let kept = matches!(state.hold, Hold::Min(_));
         let mut revived = clients.filter(|(at, it)| it.ended && state.hold == Hold::Lease(*at));
-        [
+        violated([
             (Property::Exclusion, holders.count() > 1),
             (Property::Reserved, state.reserved > 0 && !kept),
             (Property::Bounded, kept && state.remaining > state.limit),
             (Property::Own, state.foreign),
             (Property::Final, revived.next().is_some()),
             (Property::Once, state.repeated),
-        ]
-        .into_iter()
-        .filter_map(|(property, violated)| violated.then_some(property))
-        .collect()
+        ])
     }
 
     fn successes(&self, state: &State) -> usize {

@@ -9,20 +9,16 @@ mod rule;
 mod setup;
 mod state;
 
-use std::fmt;
-
 use leasehold_core::Outcome;
 
 use self::setup::PERMITS;
 pub(crate) use self::setup::{Mutation, Shares};
 use self::state::{CLIENTS, Client, Message, Phase, State};
-use super::explore::{Model, Property};
+use super::explore::{Model, Property, Take, violated};
 use super::labels::name;
 
-type Take<'a> = &'a mut dyn FnMut(&dyn fmt::Display, State);
-
 impl Shares {
-    fn client_steps(&self, state: &State, at: usize, take: Take<'_>) {
+    fn client_steps(&self, state: &State, at: usize, take: Take<'_, State>) {
         let client = state.clients[at];
         match client.phase {
             Phase::Idle => {
@@ -82,7 +78,7 @@ impl Shares {
     }
 
     /// A request is processed, and its reply received, or not. Or it is processed again later.
-    fn send(&self, state: &State, at: usize, message: Message, take: Take<'_>) {
+    fn send(&self, state: &State, at: usize, message: Message, take: Take<'_, State>) {
         let who = name(at);
         let mut next = *state;
         let outcome = self.process(&mut next, at, message);
@@ -194,7 +190,7 @@ impl Model for Shares {
         }]
     }
 
-    fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
+    fn steps(&self, state: &State, take: Take<'_, State>) {
         if state.flaw.is_some() {
             return;
         }
@@ -225,15 +221,12 @@ impl Model for Shares {
         let unfenced = |one: &Client, other: &Client| self.is_unfenced(one, other);
         let wrong = |one: &Client, other: &Client| self.has_wrong_token(one, other);
         let relied = state.clients.iter().map(|it| self.weight(it.relies));
-        [
+        let violated = violated([
             (Property::Exclusion, relied.sum::<u64>() > self.limit()),
             (Property::Fenced, Self::has_pair(state, unfenced)),
             (Property::Phase, Self::has_pair(state, wrong)),
-        ]
-        .into_iter()
-        .filter_map(|(property, violated)| violated.then_some(property))
-        .chain(state.flaw)
-        .collect()
+        ]);
+        violated.into_iter().chain(state.flaw).collect()
     }
 
     fn successes(&self, state: &State) -> usize {

@@ -11,7 +11,7 @@ use leasehold_core::{
 use super::setup::{Mutation, Shares};
 use super::state::{CLIENTS, Message, Phase, Queued, Share, State};
 use crate::model::core::{self, NOW, client_of, lease_of};
-use crate::model::explore::Property;
+use crate::model::explore::{Property, violated};
 
 /// How long the store keeps a grant to a waiter: the acceptance ttl.
 const TICK: Duration = Duration::from_millis(leasehold_core::record::queue::ACCEPTANCE_MS);
@@ -290,7 +290,7 @@ impl Shares {
             is_granted && self.overtakes(before, after, *at)
         });
         let mut others = (0..CLIENTS).filter(|other| at != *other);
-        [
+        let violated = violated([
             (Property::Summed, after.used != self.held(after) || is_late),
             (Property::Conversion, conversions.count() > 1),
             (Property::Order, grants.next().is_some()),
@@ -299,9 +299,8 @@ impl Shares {
                 others.any(|at| is_changed(before, after, at)),
             ),
             (Property::Free, self.is_left(after, at)),
-        ]
-        .into_iter()
-        .find_map(|(property, violated)| violated.then_some(property))
+        ]);
+        violated.first().copied()
     }
 
     /// Whether a lease was granted although another one that can be reached has waited before it, and still waits.

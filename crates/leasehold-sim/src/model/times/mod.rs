@@ -8,11 +8,9 @@ mod setup;
 mod state;
 mod steps;
 
-use std::fmt;
-
 pub(crate) use self::setup::{Admission, Deadline, Fault, Times};
 use self::state::{Phase, State};
-use super::explore::{Model, Property};
+use super::explore::{Model, Property, Take, violated};
 
 impl<const N: usize> Model for Times<N> {
     type State = State<N>;
@@ -21,7 +19,7 @@ impl<const N: usize> Model for Times<N> {
         vec![State::new(self.faults, self.unused)]
     }
 
-    fn steps(&self, state: &State<N>, take: &mut dyn FnMut(&dyn fmt::Display, State<N>)) {
+    fn steps(&self, state: &State<N>, take: Take<'_, State<N>>) {
         self.all_steps(state, take);
     }
 
@@ -33,8 +31,7 @@ impl<const N: usize> Model for Times<N> {
     fn violations(&self, state: &State<N>) -> Vec<Property> {
         let attempts = state.attempts.iter();
         let holders = attempts.filter(|attempt| attempt.phase == Phase::Holding);
-        let shared = (holders.count() > 1).then_some(Property::Exclusion);
-        shared.into_iter().collect()
+        violated([(Property::Exclusion, holders.count() > 1)])
     }
 
     fn successes(&self, state: &State<N>) -> usize {

@@ -1,20 +1,16 @@
 //! The steps of a state, and its reduction: without it, there are many more that differ in nothing of interest.
 
-use std::fmt;
-
 use leasehold_core::Outcome;
 
 use super::rule::UNLIMITED;
 use super::setup::{Admission, Fault, Times};
 use super::state::{Acquire, Attempt, Master, Phase, Renew, State};
 use crate::model::core;
+use crate::model::explore::Take;
 use crate::model::labels::{list, majorities, members, name};
 
-/// The callback for a step and the state behind it.
-type Take<'a, const N: usize> = &'a mut dyn FnMut(&dyn fmt::Display, State<N>);
-
 impl<const N: usize> Times<N> {
-    pub(super) fn all_steps(&self, state: &State<N>, take: Take<'_, N>) {
+    pub(super) fn all_steps(&self, state: &State<N>, take: Take<'_, State<N>>) {
         take(&"a tick", self.tick(state));
         let mut idle = false;
         for at in 0..self.attempts {
@@ -74,7 +70,7 @@ impl<const N: usize> Times<N> {
     }
 
     /// A client decides to admit a master by the replies of some others, and does so later.
-    fn admit(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
+    fn admit(&self, state: &State<N>, master: usize, take: Take<'_, State<N>>) {
         let target = &state.masters[master];
         if target.kept_out == 0 {
             return;
@@ -103,7 +99,7 @@ impl<const N: usize> Times<N> {
 
     /// A master runs an acquire. The attempt begins with the first: an earlier request would only make its
     /// deadline earlier.
-    fn grant(&self, state: &State<N>, at: usize, master: usize, take: Take<'_, N>) {
+    fn grant(&self, state: &State<N>, at: usize, master: usize, take: Take<'_, State<N>>) {
         if state.masters[master].cells[at].acquire != Acquire::Open {
             return;
         }
@@ -125,7 +121,7 @@ impl<const N: usize> Times<N> {
     }
 
     /// An attempt receives the grants of a majority, which stores its token.
-    fn store_token(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn store_token(&self, state: &State<N>, at: usize, take: Take<'_, State<N>>) {
         for majority in majorities(N) {
             let is_granted =
                 |at_master: usize| state.masters[at_master].cells[at].acquire == Acquire::Granted;
@@ -147,7 +143,7 @@ impl<const N: usize> Times<N> {
     }
 
     /// An attempt receives the replies, and reads its clock.
-    fn hold(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn hold(&self, state: &State<N>, at: usize, take: Take<'_, State<N>>) {
         let mut next = *state;
         let remaining = self.reliable_for(state.attempts[at].age);
         next.attempts[at] = Attempt {
@@ -161,7 +157,7 @@ impl<const N: usize> Times<N> {
     }
 
     /// A holder renews its lease, or stops relying on it.
-    fn hold_on(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn hold_on(&self, state: &State<N>, at: usize, take: Take<'_, State<N>>) {
         let mut next = *state;
         next.attempts[at].phase = Phase::Over;
         take(&format_args!("{} stops", name(at)), next);
@@ -182,7 +178,7 @@ impl<const N: usize> Times<N> {
     }
 
     /// A master runs a renewal. It is sent with the first: earlier would make its deadline earlier.
-    fn renew_on(&self, state: &State<N>, at: usize, on: usize, take: Take<'_, N>) {
+    fn renew_on(&self, state: &State<N>, at: usize, on: usize, take: Take<'_, State<N>>) {
         let mut next = *state;
         let Some(reply) = self.renew(&mut next.masters[on], at) else {
             return;
@@ -196,7 +192,7 @@ impl<const N: usize> Times<N> {
     }
 
     /// A holder receives the renewals of a majority. It repeats its acquire where the lease was lost.
-    fn renewed(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn renewed(&self, state: &State<N>, at: usize, take: Take<'_, State<N>>) {
         let Some(lost) = self.vote(state, at) else {
             return;
         };
@@ -214,7 +210,7 @@ impl<const N: usize> Times<N> {
         take(&step, next);
     }
 
-    fn fault(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
+    fn fault(&self, state: &State<N>, master: usize, take: Take<'_, State<N>>) {
         if state.rest.faults == 0 {
             return;
         }
@@ -236,7 +232,7 @@ impl<const N: usize> Times<N> {
     }
 
     /// The clock of a master is faster than those of the clients.
-    fn gain(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
+    fn gain(&self, state: &State<N>, master: usize, take: Take<'_, State<N>>) {
         let target = state.masters[master];
         if target.gained < self.gain && (target.hold != 0 || target.kept_out > 0) {
             let mut next = *state;

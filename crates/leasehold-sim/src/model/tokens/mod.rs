@@ -21,11 +21,10 @@ mod steps;
 mod tests;
 
 use std::array;
-use std::fmt;
 
 pub(crate) use self::setup::{Mutation, Recovery, Tokens};
 use self::state::{Phase, State};
-use super::explore::{Model, Property};
+use super::explore::{Model, Property, Take};
 
 impl<const N: usize> Model for Tokens<N> {
     type State = State<N>;
@@ -40,7 +39,7 @@ impl<const N: usize> Model for Tokens<N> {
         states.collect()
     }
 
-    fn steps(&self, state: &State<N>, take: &mut dyn FnMut(&dyn fmt::Display, State<N>)) {
+    fn steps(&self, state: &State<N>, take: Take<'_, State<N>>) {
         self.all_steps(state, take);
     }
 

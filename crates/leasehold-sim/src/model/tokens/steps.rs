@@ -1,16 +1,12 @@
 //! The steps of a state.
 
-use std::fmt;
-
 use super::setup::{Mutation, Recovery, Tokens};
 use super::state::{Acquire, Admission, Attempt, Master, Phase, State, Write};
+use crate::model::explore::Take;
 use crate::model::labels::{list, majorities, members, name, set};
 
-/// The callback for a step and the state behind it.
-type Take<'a, const N: usize> = &'a mut dyn FnMut(&dyn fmt::Display, State<N>);
-
 impl<const N: usize> Tokens<N> {
-    pub(super) fn all_steps(&self, state: &State<N>, take: Take<'_, N>) {
+    pub(super) fn all_steps(&self, state: &State<N>, take: Take<'_, State<N>>) {
         let mut idle = false;
         for at in 0..self.attempts {
             match state.attempts[at].phase {
@@ -44,7 +40,7 @@ impl<const N: usize> Tokens<N> {
     }
 
     /// An attempt reads the counters of a majority before its first request.
-    fn read_before(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn read_before(&self, state: &State<N>, at: usize, take: Take<'_, State<N>>) {
         for readers in majorities(N) {
             let read = members(readers).map(|master| state.masters[master].counter);
             let mut next = *state;
@@ -57,7 +53,7 @@ impl<const N: usize> Tokens<N> {
 
     /// A master runs an acquire. A lease that holds the lock has expired: that may happen at any moment, and
     /// makes no difference before.
-    fn grant(&self, state: &State<N>, at: usize, master: usize, take: Take<'_, N>) {
+    fn grant(&self, state: &State<N>, at: usize, master: usize, take: Take<'_, State<N>>) {
         let target = &state.masters[master];
         let cell = target.cells[at];
         let running = matches!(state.attempts[at].phase, Phase::Acquiring | Phase::Writing);
@@ -76,7 +72,7 @@ impl<const N: usize> Tokens<N> {
         }
     }
 
-    fn grant_to(&self, mut next: State<N>, at: usize, master: usize, take: Take<'_, N>) {
+    fn grant_to(&self, mut next: State<N>, at: usize, master: usize, take: Take<'_, State<N>>) {
         let Attempt {
             phase, proposal, ..
         } = next.attempts[at];
@@ -129,7 +125,7 @@ impl<const N: usize> Tokens<N> {
     }
 
     /// An attempt receives the grants of a majority or more, and writes its token, or uses its proposal.
-    fn choose_token(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn choose_token(&self, state: &State<N>, at: usize, take: Take<'_, State<N>>) {
         let majority = State::<N>::majority();
         let waits = |count| count > majority && state.attempts[at].proposal != 0;
         let is_enough = |count| count == majority || waits(count);
@@ -203,7 +199,7 @@ impl<const N: usize> Tokens<N> {
     }
 
     /// A master runs the request that sets a token.
-    fn store_token(&self, state: &State<N>, at: usize, master: usize, take: Take<'_, N>) {
+    fn store_token(&self, state: &State<N>, at: usize, master: usize, take: Take<'_, State<N>>) {
         if state.masters[master].cells[at].write != Write::Sent {
             return;
         }
@@ -219,7 +215,7 @@ impl<const N: usize> Tokens<N> {
     }
 
     /// An attempt receives the replies of a majority that has stored its token.
-    fn win(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn win(&self, state: &State<N>, at: usize, take: Take<'_, State<N>>) {
         let masters = state.masters.iter();
         let stored = masters.filter(|master| master.cells[at].write == Write::Stored);
         let stored = stored.count() >= State::<N>::majority();
@@ -248,7 +244,7 @@ impl<const N: usize> Tokens<N> {
     }
 
     /// A winner writes to the resource.
-    fn write_resource(&self, state: &State<N>, at: usize, take: Take<'_, N>) {
+    fn write_resource(&self, state: &State<N>, at: usize, take: Take<'_, State<N>>) {
         let writer = state.attempts[at];
         if !self.resource || writer.token < state.rest.accepted {
             return;
@@ -261,7 +257,7 @@ impl<const N: usize> Tokens<N> {
     }
 
     /// A master is restarted.
-    fn restart(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
+    fn restart(&self, state: &State<N>, master: usize, take: Take<'_, State<N>>) {
         let is_admitted = |each: &Master| each.admission == Admission::Admitted;
         let in_turn = self.together || state.masters.iter().all(is_admitted);
         let fails = state.rest.faults > 0 && self.mutation != Some(Mutation::IdTwice);
@@ -288,7 +284,7 @@ impl<const N: usize> Tokens<N> {
     }
 
     /// A restarted master waits, reads, and is admitted.
-    fn recover(&self, state: &State<N>, master: usize, take: Take<'_, N>) {
+    fn recover(&self, state: &State<N>, master: usize, take: Take<'_, State<N>>) {
         let number = master + 1;
         let mut next = *state;
         match (state.masters[master].admission, self.recovery) {
@@ -318,7 +314,7 @@ impl<const N: usize> Tokens<N> {
     }
 
     /// The master reads the counters of some others, and is admitted.
-    fn admit_in_one_step(&self, state: &State<N>, out: usize, take: Take<'_, N>) {
+    fn admit_in_one_step(&self, state: &State<N>, out: usize, take: Take<'_, State<N>>) {
         for others in (0..1_u32 << N).filter(|others| others & 1 << out == 0) {
             let mut next = *state;
             members(others).for_each(|at| next.read_from(at));
@@ -334,7 +330,7 @@ impl<const N: usize> Tokens<N> {
     }
 
     /// The master reads the counter of another one.
-    fn catch_up(&self, state: &State<N>, out: usize, take: Take<'_, N>) {
+    fn catch_up(&self, state: &State<N>, out: usize, take: Take<'_, State<N>>) {
         for (at, other) in state.masters.iter().enumerate() {
             let mut next = *state;
             if at == out || other.read {

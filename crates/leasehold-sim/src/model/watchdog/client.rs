@@ -4,11 +4,11 @@ use leasehold_core::watchdog::{NodeSession, SessionAction};
 
 use super::setup::Setup;
 use super::state::{FREE, Link, Message, Phase, RIVAL, State, UNLIMITED};
-use super::steps::{Milestone, Take};
-use super::{Watchdog, label};
+use super::steps::Milestone;
+use super::{Take, Watchdog, label};
 
 impl Watchdog {
-    pub(super) fn client(&self, state: &State, take: Take<'_>) {
+    pub(super) fn client(&self, state: &State, take: Take<'_, State>) {
         if state.main {
             self.hold(state, take);
             if state.acquired > 0 {
@@ -48,7 +48,7 @@ impl Watchdog {
         next
     }
 
-    fn hold(&self, state: &State, take: Take<'_>) {
+    fn hold(&self, state: &State, take: Take<'_, State>) {
         let setup = self.setup;
         match state.phase {
             Phase::Idle if state.acquired < setup.acquisitions => {
@@ -79,7 +79,7 @@ impl Watchdog {
         }
     }
 
-    fn hold_on(&self, state: &State, take: Take<'_>) {
+    fn hold_on(&self, state: &State, take: Take<'_, State>) {
         let setup = self.setup;
         let over = !setup.is_relied_on(state.age);
         if state.age > 0 && state.max_hold > 0 {
@@ -127,7 +127,7 @@ impl Watchdog {
     }
 
     /// The client connects, sends a message, or closes the connection.
-    pub(super) fn send_messages(&self, state: &State, node: usize, take: Take<'_>) {
+    pub(super) fn send_messages(&self, state: &State, node: usize, take: Take<'_, State>) {
         if !state.main {
             return;
         }
@@ -194,7 +194,7 @@ impl Watchdog {
         session
     }
 
-    pub(super) fn rival(&self, state: &State, take: Take<'_>) {
+    pub(super) fn rival(&self, state: &State, take: Take<'_, State>) {
         let mut next = *state;
         if state.holder == FREE && self.setup.acquire(&mut next, RIVAL) {
             let relied_on = (1..=self.setup.ttl).take_while(|age| self.setup.is_relied_on(*age));

@@ -16,7 +16,6 @@ mod state;
 mod steps;
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 
 use foldhash::fast::FixedState;
 use indexmap::IndexSet;
@@ -27,7 +26,7 @@ pub(crate) use self::setup::{DeathProof, Nodes, ReleaseCondition, Renewal, Resta
 pub(crate) use self::state::State;
 use self::state::{FREE, HOST, Link, NODES, RUNS, UNLIMITED};
 pub(crate) use self::steps::Milestone;
-use super::explore::{Model, Property};
+use super::explore::{Model, Property, Take};
 
 /// The monitor of one client at one node.
 type Monitor = ClientMonitor<()>;
@@ -106,7 +105,7 @@ impl Model for Watchdog {
         }]
     }
 
-    fn steps(&self, state: &State, take: &mut dyn FnMut(&dyn fmt::Display, State)) {
+    fn steps(&self, state: &State, take: Take<'_, State>) {
         self.all_steps(&self.canonical(*state), take);
     }
 

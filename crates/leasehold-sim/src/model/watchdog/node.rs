@@ -5,12 +5,18 @@ use leasehold_core::watchdog::{ActionResult, Liveness, WatchdogAction};
 use super::rule::TICK;
 use super::setup::{DeathProof, MAX_PAUSE};
 use super::state::{HOST, InFlight, Kind, Message, RUNS, State, UNLIMITED};
-use super::steps::{Milestone, Take};
-use super::{Monitor, Property, Watchdog, label};
+use super::steps::Milestone;
+use super::{Monitor, Property, Take, Watchdog, label};
 
 impl Watchdog {
     /// The node reads the connections of a run.
-    pub(super) fn read_connections(&self, state: &State, run: usize, node: usize, take: Take<'_>) {
+    pub(super) fn read_connections(
+        &self,
+        state: &State,
+        run: usize,
+        node: usize,
+        take: Take<'_, State>,
+    ) {
         let label = label(node);
         let link = self.link(state, run, node);
         if link.closing.is_some() {
@@ -109,7 +115,7 @@ impl Watchdog {
     }
 
     /// The node detects a death, sends its actions, and fails.
-    pub(super) fn act(&self, state: &State, node: usize, take: Take<'_>) {
+    pub(super) fn act(&self, state: &State, node: usize, take: Take<'_, State>) {
         let label = label(node);
         for run in 0..RUNS {
             let Some(monitor) = self.monitor(state, run, node) else {
@@ -209,7 +215,7 @@ impl Watchdog {
     }
 
     /// The store applies an action, the node receives the reply, or the action fails.
-    fn advance(&self, state: &State, at: usize, node: usize, take: Take<'_>) {
+    fn advance(&self, state: &State, at: usize, node: usize, take: Take<'_, State>) {
         let Some(flight) = state.in_flight[at].filter(|flight| flight.is_sent_by(node)) else {
             return;
         };
@@ -225,7 +231,7 @@ impl Watchdog {
     }
 
     /// The store applies an action. A timely node receives the reply at once.
-    fn apply_in_flight(&self, state: &State, at: usize, flight: InFlight, take: Take<'_>) {
+    fn apply_in_flight(&self, state: &State, at: usize, flight: InFlight, take: Take<'_, State>) {
         let node = usize::from(flight.node);
         let mut next = *state;
         let renewed = self.apply(&mut next, flight.acquisition, flight.kind);
@@ -247,7 +253,7 @@ impl Watchdog {
     }
 
     /// An action fails. If the node gives it up, it may come late.
-    fn fail(&self, mut next: State, flight: InFlight, take: Take<'_>) {
+    fn fail(&self, mut next: State, flight: InFlight, take: Take<'_, State>) {
         let node = usize::from(flight.node);
         let failed = u8::from(next.is_timely(node));
         if failed > next.failed_actions {
@@ -289,7 +295,7 @@ impl Watchdog {
     }
 
     /// Actions that were given up reach the store at any time.
-    pub(super) fn late(&self, state: &State, take: Take<'_>) {
+    pub(super) fn late(&self, state: &State, take: Take<'_, State>) {
         for at in 0..state.late.len() {
             if let Some((acquisition, kind)) = state.late[at] {
                 let mut next = *state;
@@ -313,7 +319,7 @@ impl Watchdog {
     }
 
     /// A node is restarted without its data: killed, or after a handover.
-    fn stop(&self, state: &State, node: usize, take: Take<'_>) {
+    fn stop(&self, state: &State, node: usize, take: Take<'_, State>) {
         let label = label(node);
         let mut next = *state;
         let mut handed = *state;

@@ -1,6 +1,5 @@
 //! The steps of a state, and the checks of actions and states.
 
-use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::watchdog::Liveness;
@@ -8,10 +7,7 @@ use leasehold_core::watchdog::Liveness;
 use super::rule::TICK;
 use super::setup::{DeathProof, INTERVAL, MAX_PAUSE};
 use super::state::{FREE, HOST, Kind, Link, NODES, Phase, RUNS, State, UNLIMITED};
-use super::{Property, Watchdog};
-
-/// The callback for a step and the state behind it.
-pub(super) type Take<'a> = &'a mut dyn FnMut(&dyn fmt::Display, State);
+use super::{Property, Take, Watchdog};
 
 /// A milestone that a model must reach: otherwise it would prove nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +38,7 @@ fn set(bits: &mut u8, node: usize, is_set: bool) {
 }
 
 impl Watchdog {
-    pub(super) fn all_steps(&self, state: &State, take: Take<'_>) {
+    pub(super) fn all_steps(&self, state: &State, take: Take<'_, State>) {
         self.client(state, take);
         self.rival(state, take);
         for node in self.nodes() {
