@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::acquisition::{
-    AcquireNotice, AcquireOptions, AcquireReply, GrantedLease, Timer,
+    AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease, Timer,
 };
 use leasehold_core::contention::Backoff;
 use leasehold_core::{
@@ -29,7 +29,7 @@ pub(super) struct Acquiring {
     /// The notified grant, until it is accepted or the reply to a later request is read.
     notice: Option<Grant>,
     /// Whether a reply had a place in the queue.
-    queued: bool,
+    pub(super) queued: bool,
 }
 
 impl Acquiring {
@@ -59,10 +59,6 @@ impl Acquiring {
         self.notice.take().is_some()
     }
 
-    pub(super) const fn is_queued(&self) -> bool {
-        self.queued
-    }
-
     pub(super) fn next_timeout(&self, setup: &Setup) -> Option<Instant> {
         if setup.has(Mutation::NoRetryTimer) && self.acquisition.is_queued() {
             return self.acquisition.timer(Timer::NextInQueue);
@@ -89,22 +85,30 @@ impl Acquiring {
         self.handle_notice(AcquireNotice::Granted(grant), cx);
     }
 
-    pub(super) fn handle_reply(&mut self, outcome: Outcome, now: StoreTime, cx: &mut Context<'_>) {
-        let is_granted = matches!(outcome, Outcome::Granted { .. });
-        let is_queued =
-            matches!(outcome, Outcome::Refused { queue_position, .. } if queue_position.is_some());
-        let reply = AcquireReply::Applied {
-            outcome,
-            now,
-            shard: Some(SHARD),
-            notifies_changes: true,
+    /// Processes a reply, with the store's time. `None`: there is none.
+    pub(super) fn handle_reply(
+        &mut self,
+        reply: Option<(Outcome, StoreTime)>,
+        cx: &mut Context<'_>,
+    ) {
+        match &reply {
+            Some((Outcome::Granted { .. }, _)) => self.notice = None,
+            Some((Outcome::Refused { queue_position, .. }, _)) => {
+                self.queued |= queue_position.is_some();
+            }
+            _ => {}
+        }
+        let reply = match reply {
+            Some((outcome, now)) => AcquireReply::Applied {
+                outcome,
+                now,
+                shard: Some(SHARD),
+                notifies_changes: true,
+            },
+            None => AcquireReply::Unknown(Failure::Transient),
         };
         let spread = cx.spread();
         self.acquisition.handle_reply(reply, cx.now, spread);
-        if is_granted {
-            self.notice = None;
-        }
-        self.queued |= is_queued;
     }
 
     /// The granted lease, with the deadline of a mutation.

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::acquisition::{
-    AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, RunRequest,
-};
+use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireOptions, RunRequest};
 use leasehold_core::record::Unless;
 use leasehold_core::release::{AbandonedLease, ReleaseReply};
 use leasehold_core::{
@@ -13,7 +11,6 @@ use leasehold_core::{
     PendingReleases, Policy, RenewalOptions, StoreTime, Ttl,
 };
 
-use super::Hold;
 use super::acquiring::{Acquiring, SHARD};
 use super::calls::{Call, Calls, Context, Purpose, timeout};
 use super::frames::FromNode;
@@ -50,7 +47,7 @@ pub(super) struct Client {
     /// Its session with a node of the watchdog.
     pub(super) watching: Option<Watching>,
     /// When the lease of another client expires, by the last refusal.
-    expiry: Option<Instant>,
+    pub(super) expiry: Option<Instant>,
     /// Whether its run succeeds. `None`: by chance.
     pub(super) succeeds: Option<bool>,
 }
@@ -87,10 +84,6 @@ impl Client {
         self.is_idle() && self.calls.is_empty()
     }
 
-    pub(super) const fn expiry(&self) -> Option<Instant> {
-        self.expiry
-    }
-
     /// The lease id with which it waits.
     pub(super) fn waiting_lease(&self) -> Option<LeaseId> {
         match &self.phase {
@@ -106,12 +99,12 @@ impl Client {
 
     /// The run for which it holds the lock.
     pub(super) fn run(&self, now: Instant) -> Option<&Unless> {
-        self.hold(now)?;
-        let run = self.holder()?.run.as_ref()?;
-        Some(&run.request.unless)
+        let holder = self.holder()?;
+        holder.hold(now)?;
+        Some(&holder.run.as_ref()?.request.unless)
     }
 
-    fn holder(&self) -> Option<&Holder> {
+    pub(super) fn holder(&self) -> Option<&Holder> {
         match &self.phase {
             Phase::Holding(holder) => Some(holder),
             _ => None,
@@ -133,10 +126,10 @@ impl Client {
 
     /// Keeps the value of the leader from now on, and returns it.
     pub(super) fn keep_value(&mut self, now: Instant) -> Option<Value> {
-        let (_, token) = self.hold(now)?;
         let Phase::Holding(holder) = &mut self.phase else {
             return None;
         };
+        let (_, token) = holder.hold(now)?;
         Some((token, holder.leading.as_mut().map(Leading::keep)?))
     }
 
@@ -144,16 +137,6 @@ impl Client {
     pub(super) fn reports(&self, value: Option<Value>) -> bool {
         let observing = self.observing.as_ref();
         observing.is_some_and(|observing| observing.reports(value))
-    }
-
-    /// What it relies on.
-    pub(super) fn hold(&self, now: Instant) -> Option<Hold> {
-        self.holder()?.hold(now)
-    }
-
-    /// What it relies on again once the store has confirmed its lease.
-    pub(super) fn unconfirmed(&self, now: Instant) -> Option<Hold> {
-        self.holder()?.unconfirmed(now)
     }
 
     pub(super) fn next_timeout(&self, now: Instant, setup: &Setup) -> Option<Instant> {
@@ -233,7 +216,7 @@ impl Client {
     pub(super) fn handle_timer(&mut self, cx: &mut Context<'_>) {
         for call in self.calls.take_if(|call| call.timeout <= cx.now) {
             cx.report.count(Occurrence::NoReply);
-            self.handle_no_reply(call, cx);
+            self.handle_reply(call, None, cx);
         }
         for (number, release) in self.releases.poll(cx.now) {
             cx.report.count(Occurrence::RepeatedRelease);
@@ -266,7 +249,7 @@ impl Client {
             return;
         }
         for call in self.calls.take_if(|_| true) {
-            self.handle_no_reply(call, cx);
+            self.handle_reply(call, None, cx);
         }
         if cx.setup.elects {
             let interval = self.policy.ttl.as_duration();
@@ -277,7 +260,7 @@ impl Client {
         match &mut self.phase {
             Phase::Idle => {}
             Phase::Acquiring(acquiring) => {
-                if acquiring.is_queued() {
+                if acquiring.queued {
                     cx.report.count(Occurrence::RequestAfterReconnect);
                 }
                 acquiring.handle_notice(AcquireNotice::Interrupted, cx);
@@ -322,7 +305,7 @@ impl Client {
             Message::Notice(Notice::Revoked { .. }) => {}
             Message::Reply(number, outcome, now) => {
                 if let Some(call) = self.calls.take(number) {
-                    self.handle_reply(call, outcome, now, cx);
+                    self.handle_reply(call, Some((outcome, now)), cx);
                 }
             }
         }
@@ -351,40 +334,22 @@ impl Client {
         }
     }
 
+    /// Processes the reply to a request, with the store's time. `None`: it has none.
     fn handle_reply(
         &mut self,
         call: Call,
-        outcome: Outcome,
-        store_now: StoreTime,
+        reply: Option<(Outcome, StoreTime)>,
         cx: &mut Context<'_>,
     ) {
         match (call.purpose, &mut self.phase) {
             (Purpose::Release(number), _) => {
-                let held = outcome == Outcome::Released;
-                let (reply, spread) = (ReleaseReply::Applied { held }, cx.spread());
-                self.releases.handle_reply(number, reply, cx.now, spread);
-            }
-            (Purpose::Acquire, Phase::Acquiring(acquiring)) => {
-                if let Outcome::Refused { time_left, .. } = outcome {
-                    self.expiry = time_left.map(|time_left| cx.now.after(time_left));
-                }
-                acquiring.handle_reply(outcome, store_now, cx);
-                self.poll_acquisition(cx);
-            }
-            (purpose, Phase::Holding(holder)) => {
-                holder.handle_reply(purpose, call, outcome, cx);
-                if purpose == Purpose::Write {
-                    self.poll_holder(cx);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn handle_no_reply(&mut self, call: Call, cx: &mut Context<'_>) {
-        match (call.purpose, &mut self.phase) {
-            (Purpose::Release(number), _) => {
-                let (reply, spread) = (ReleaseReply::Failed(()), cx.spread());
+                let reply = match reply {
+                    Some((outcome, _)) => ReleaseReply::Applied {
+                        held: outcome == Outcome::Released,
+                    },
+                    None => ReleaseReply::Failed(()),
+                };
+                let spread = cx.spread();
                 self.releases.handle_reply(number, reply, cx.now, spread);
             }
             (Purpose::Read, _) => {
@@ -393,13 +358,19 @@ impl Client {
                 }
             }
             (Purpose::Acquire, Phase::Acquiring(acquiring)) => {
-                let reply = AcquireReply::Unknown(Failure::Transient);
-                let spread = cx.spread();
-                acquiring.acquisition.handle_reply(reply, cx.now, spread);
+                if let Some((Outcome::Refused { time_left, .. }, _)) = reply {
+                    self.expiry = time_left.map(|time_left| cx.now.after(time_left));
+                }
+                acquiring.handle_reply(reply, cx);
                 self.poll_acquisition(cx);
             }
             (purpose, Phase::Holding(holder)) => {
-                holder.handle_no_reply(purpose, &mut self.calls, cx);
+                let outcome = reply.map(|(outcome, _)| outcome);
+                let writes = purpose == Purpose::Write && outcome.is_some();
+                holder.handle_reply(call, outcome, &mut self.calls, cx);
+                if writes {
+                    self.poll_holder(cx);
+                }
             }
             _ => {}
         }

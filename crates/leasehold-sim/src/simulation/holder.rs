@@ -143,47 +143,33 @@ impl Holder {
         false
     }
 
+    /// Processes the reply to a request. `None`: it has none.
     pub(super) fn handle_reply(
         &mut self,
-        purpose: Purpose,
         call: Call,
-        outcome: Outcome,
+        outcome: Option<Outcome>,
+        calls: &mut Calls,
         cx: &mut Context<'_>,
     ) {
-        match outcome {
-            outcome if purpose == Purpose::Write => {
+        match (call.purpose, outcome) {
+            (Purpose::Write, outcome) => {
                 if let Some(leading) = &mut self.leading {
-                    leading.handle_reply(&outcome, cx);
+                    leading.handle_reply(outcome.as_ref(), cx);
                 }
             }
-            Outcome::Kept if purpose == Purpose::Renew => {
+            (Purpose::Renew, Some(Outcome::Kept)) => {
                 let was_paused = self.unconfirmed(cx.now).is_some();
                 self.renewed(call, cx);
                 if was_paused && self.hold(cx.now).is_some() {
                     cx.report.count(Occurrence::WentOn);
                 }
             }
-            Outcome::Kept => self.lease.confirmed(call.sent, call.ttl, cx.now),
-            _ if cx.setup.has(Mutation::IgnoresLosses) => {}
-            lost => self.lose(Cause::of(&lost)),
-        }
-    }
-
-    pub(super) fn handle_no_reply(
-        &mut self,
-        purpose: Purpose,
-        calls: &mut Calls,
-        cx: &mut Context<'_>,
-    ) {
-        match purpose {
-            Purpose::Renew => self.lease.renewal_failed(cx.now, Cause::Unreachable),
-            Purpose::Write => {
-                if let Some(leading) = &mut self.leading {
-                    leading.handle_no_reply(cx);
-                }
-            }
-            _ if self.hold(cx.now).is_some() => self.send_count(calls, cx),
-            _ => {}
+            (_, Some(Outcome::Kept)) => self.lease.confirmed(call.sent, call.ttl, cx.now),
+            (_, Some(_)) if cx.setup.has(Mutation::IgnoresLosses) => {}
+            (_, Some(lost)) => self.lose(Cause::of(&lost)),
+            (Purpose::Renew, None) => self.lease.renewal_failed(cx.now, Cause::Unreachable),
+            (_, None) if self.hold(cx.now).is_some() => self.send_count(calls, cx),
+            (_, None) => {}
         }
     }
 
@@ -282,19 +268,16 @@ impl Leading {
         }
     }
 
-    pub(super) fn handle_reply(&mut self, outcome: &Outcome, cx: &mut Context<'_>) {
+    pub(super) fn handle_reply(&mut self, outcome: Option<&Outcome>, cx: &mut Context<'_>) {
         let reply = match outcome {
-            Outcome::Stored | Outcome::Outdated => WriteReply::Stored,
-            _ => WriteReply::Lost,
+            Some(Outcome::Stored | Outcome::Outdated) => WriteReply::Stored,
+            Some(_) => WriteReply::Lost,
+            None => WriteReply::Transient,
         };
         let written = self.writer.handle_reply(reply, cx.now);
         if let Some(number) = written.filter(|_| reply == WriteReply::Stored) {
             cx.values.store((self.term, number));
         }
-    }
-
-    pub(super) fn handle_no_reply(&mut self, cx: &Context<'_>) {
-        self.writer.handle_reply(WriteReply::Transient, cx.now);
     }
 
     pub(super) const fn interrupted(&mut self) {

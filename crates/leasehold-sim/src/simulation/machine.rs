@@ -58,12 +58,12 @@ impl Machine {
 
     /// What its client relies on at a time of the simulation.
     pub(super) fn hold(&self, time: u64) -> Option<Hold> {
-        self.client.as_ref()?.hold(self.now(time))
+        self.client.as_ref()?.holder()?.hold(self.now(time))
     }
 
     /// What its client relies on again once the store has confirmed its lease.
     pub(super) fn unconfirmed(&self, time: u64) -> Option<Hold> {
-        self.client.as_ref()?.unconfirmed(self.now(time))
+        self.client.as_ref()?.holder()?.unconfirmed(self.now(time))
     }
 }
 
@@ -166,7 +166,7 @@ impl Simulation {
             return;
         };
         it.acquires = true;
-        let expiry = client.expiry().map(|at| it.clock.simulation_time(at));
+        let expiry = client.expiry.map(|at| it.clock.simulation_time(at));
         let soon = self.time + nanos(self.part(self.ttl.as_duration() / 2));
         let at = expiry.filter(|_| self.rng.bool()).unwrap_or(soon);
         self.schedule_at(at, Event::Acquire { machine });
