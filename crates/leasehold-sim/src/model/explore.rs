@@ -38,8 +38,6 @@ pub enum Property {
     Once,
     /// A released lock stays taken until the end of its minimum hold.
     Reserved,
-    /// A latch opens only when as many members have arrived as its count says.
-    Counted,
     /// A waiter is granted the lock after all that have waited before it, but for a lease that waits to hold more.
     Order,
     /// Readers that hold at the same time have one token. Holders of permits have tokens of their own.
@@ -67,7 +65,6 @@ impl fmt::Display for Property {
             Self::Reported => "reported",
             Self::Once => "once",
             Self::Reserved => "reserved",
-            Self::Counted => "counted",
             Self::Order => "in order",
             Self::Phase => "one phase",
             Self::Conversion => "one conversion",

@@ -6,7 +6,6 @@
 //! * `failover`: one store that is replaced by a replica without the last grants.
 //! * `record`: minimum holds and runs on clocks that drift, and late requests of the clients that began them.
 //! * `shares`: readers, upgradable readers and writers of a read-write lock, and holders of permits.
-//! * `latch`: members that arrive at a latch.
 //! * `documents`: a lock in a store that only compares and swaps, whose clients have the time.
 //! * `watchdog`: a client's program, its rival, and nodes that keep its lease alive or release it.
 //! * [`rows`]: the variants that are explored, and their expected results. Each rule has a variant without it, in
@@ -42,7 +41,6 @@ mod documents;
 mod explore;
 mod failover;
 mod labels;
-mod latch;
 mod masters;
 mod record;
 pub mod rows;

@@ -3,7 +3,8 @@
 //! It shares no code with the rule, only the types of requests and replies. It knows of a lease what the
 //! promises state: the lease begins with its grant, ends at its ttl, and may be renewed, released or
 //! revoked before. A minimum hold begins with its release, and only time or a revocation ends it. Refused waiters are
-//! served in the order of their requests, by a notified grant. Only a holder writes a note, and no lock is a latch.
+//! served in the order of their requests, by a notified grant. Only a holder writes a note, and no lock is a latch. An id
+//! counts once at a latch.
 
 mod hold;
 mod promise;
@@ -15,8 +16,8 @@ use std::time::Duration;
 
 use leasehold_core::record::{Kind, Unless};
 use leasehold_core::{
-    Acquire, Annotation, ClientId, Grant, LeaseId, Mismatch, NewNote, Notice, Op, Outcome, Removal,
-    Slot, StoreTime, Ttl, Whom,
+    Acquire, Annotation, ArrivalId, ClientId, Grant, LeaseId, Mismatch, NewNote, Notice, Op,
+    Outcome, Removal, Slot, StoreTime, Ttl, Whom,
 };
 
 use self::hold::{Hold, Holds};
@@ -59,6 +60,8 @@ pub struct StoreChecker {
     queue: Queue,
     /// The leases that have written notes.
     written: BTreeSet<(LeaseId, Slot)>,
+    /// The ids of all arrivals at latches.
+    arrived: BTreeSet<ArrivalId>,
     last_token: u64,
     slack: u64,
 }
@@ -105,6 +108,7 @@ impl StoreChecker {
             {
                 self.handle_notices(notices, None, at)?;
                 self.check_kind(reply, at)?;
+                self.check_arrival(op, reply)?;
             }
             // It first lets the waiters before it hold a free lock, and those behind it if it leaves the queue.
             Op::Acquire(request) => {
@@ -279,6 +283,15 @@ impl StoreChecker {
             }
             _ => true,
         })
+    }
+
+    /// Checks that an id counts once at a latch, however often it arrives.
+    fn check_arrival(&mut self, op: &Op, reply: &Outcome) -> Result<(), Promise> {
+        let (Op::Arrive { id, .. }, Outcome::Arrived(status)) = (op, reply) else {
+            return Ok(());
+        };
+        self.arrived.insert(id.clone());
+        Promise::Arrivals.check(status.arrived as usize <= self.arrived.len())
     }
 
     /// Checks the notice to a holder that was cut off. Returns the other notices.

@@ -27,6 +27,8 @@ pub enum Promise {
     Run,
     /// A name is not used as a lock and as a latch at the same time.
     Kind,
+    /// A latch has no more arrivals than there were different ids.
+    Arrivals,
 }
 
 /// A violated promise.

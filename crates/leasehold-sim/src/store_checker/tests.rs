@@ -423,6 +423,10 @@ mutations! {
             Op::Arrive { .. } => Rows::default().apply(&it.op, &it.environment, it.reaches),
             _ => it.apply(),
         };
+        at_least(Arrivals) "each arrival counts a number down": before |it| {
+            let arrived = it.record.latch(&it.environment).map_or(0, |latch| latch.arrived);
+            if let Op::Arrive { id, .. } = &mut it.op { *id = ArrivalId::parse(&arrived.to_string()).unwrap(); }
+        };
     }
     mutations_of_the_order_of_the_queue_are_noticed {
         at_least(Order) "a grant to the last instead of the first": by |it| {

@@ -21,7 +21,6 @@ mod watchdog;
 
 use super::explore::{Model, Report, explore};
 use super::failover::Failover;
-use super::latch::Latch;
 use super::watchdog::Milestone;
 
 /// The document with the table of the results.
@@ -118,7 +117,6 @@ pub fn rows(extent: Extent) -> Vec<Row> {
     rows.extend(failover());
     rows.extend(record::rows(extent));
     rows.extend(shares::rows(extent));
-    rows.extend(latch());
     rows.extend(documents::rows(extent));
     rows.extend(watchdog::rows(extent));
     expected(rows)
@@ -133,14 +131,6 @@ fn failover() -> Vec<Row> {
         "tokens by counter and clock, but the promotion takes no time": rule, gap = 0;
         "the replica's clock is behind by a tick more than the promotion takes": rule, behind = 3;
         "the replica is promoted, and the old store goes on": rule, split_brain = true;
-    }
-}
-
-/// The variants on latches.
-fn latch() -> Vec<Row> {
-    table! {
-        "three members arrive at a latch that two open": Latch::RULE;
-        "but each arrival counts a number down": Latch::RULE, counts_down = true;
     }
 }
 

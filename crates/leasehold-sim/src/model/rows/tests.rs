@@ -41,11 +41,6 @@ fn shares_have_the_expected_results() {
 }
 
 #[test]
-fn latches_have_the_expected_results() {
-    check(latch());
-}
-
-#[test]
 fn documents_have_the_expected_results() {
     check(documents::rows(Extent::Short));
 }
