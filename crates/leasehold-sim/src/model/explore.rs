@@ -34,8 +34,6 @@ pub enum Property {
     Bounded,
     /// A lease lasts as long as a node reports.
     Reported,
-    /// A job that runs once is completed once.
-    Once,
     /// A released lock stays taken until the end of its minimum hold.
     Reserved,
     /// A waiter is granted the lock after all that have waited before it, but for a lease that waits to hold more.
@@ -63,7 +61,6 @@ impl fmt::Display for Property {
             Self::Kept => "kept",
             Self::Bounded => "bounded",
             Self::Reported => "reported",
-            Self::Once => "once",
             Self::Reserved => "reserved",
             Self::Order => "in order",
             Self::Phase => "one phase",

@@ -4,7 +4,7 @@
 //!   and any message may be lost or late. Its properties need no clock.
 //! * `times`: leases and deadlines on drifting clocks.
 //! * `failover`: one store that is replaced by a replica without the last grants.
-//! * `record`: minimum holds and runs on clocks that drift, and late requests of the clients that began them.
+//! * `record`: minimum holds on clocks that drift, and late requests of the clients that began them.
 //! * `shares`: readers, upgradable readers and writers of a read-write lock, and holders of permits.
 //! * `documents`: a lock in a store that only compares and swaps, whose clients have the time.
 //! * `watchdog`: a client's program, its rival, and nodes that keep its lease alive or release it.

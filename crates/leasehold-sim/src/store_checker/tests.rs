@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use leasehold_core::record::{
-    Body, Change, Changes, Class, End, Head, LeaseKind, Leases, Part, QueueHead, Row,
+    Body, Change, Changes, Class, End, Head, LeaseKind, Leases, Note, Part, QueueHead, Row,
 };
 use leasehold_core::{Applied, Environment, Holder, Loss, Rows, Token};
 
@@ -418,6 +418,19 @@ mutations! {
     mutations_of_notes_and_latches_are_noticed {
         at_least(Exclusion) "a note of a lease that does not hold": before |it| {
             if let (Op::WriteNote { lease, .. }, Some(holder)) = (&mut it.op, named(it.record)) { *lease = holder.lease; }
+        };
+        at_least(Run) "the completion record is written whatever the holder": after |it, _, applied| {
+            if let (Op::Release { lease, note: Some(new), .. }, Outcome::Lost(_)) = (&it.op, &applied.outcome) {
+                let note = Note {
+                    lease: *lease,
+                    token: new.token,
+                    number: new.number,
+                    text: new.text.clone(),
+                    until: it.now().after_span(new.keep),
+                };
+                let rows = vec![Change::Put(Part::Note(new.slot.clone()), Row::Note(note))];
+                it.record.store(Changes { head: None, rows });
+            }
         };
         only(Kind) "an arrival that takes a lock": by |it| match it.op {
             Op::Arrive { .. } => Rows::default().apply(&it.op, &it.environment, it.reaches),

@@ -1,11 +1,9 @@
-//! A lock with a minimum hold: is it ever granted before its end, or kept beyond it? And a run that its releases
-//! complete: is it ever completed twice?
+//! A lock with a minimum hold: is it ever granted before its end, or kept beyond it?
 //!
 //! Each client acquires the lock once, waits in the queue if another has it, renews and enters its lease, and releases
 //! it. The release is sent with the rest of the minimum hold, and perhaps again with what is left of it then; without
-//! one if the lease was lost before. If there is a run, clients acquire the lock only while that is not complete, and
-//! a release completes it unless the lease was lost. A message may take any time and run any number of times, a client
-//! may die, and an operator may free the lock. Time passes in ticks, and the exploration has no horizon.
+//! one if the lease was lost before. A message may take any time and run any number of times, a client may die, and an
+//! operator may free the lock. Time passes in ticks, and the exploration has no horizon.
 
 mod rule;
 mod setup;
@@ -27,10 +25,9 @@ impl Record {
         match client.phase {
             Phase::Idle | Phase::Waiting => {
                 let mut next = *state;
-                let outcome = self.apply(&mut next, at, &self.acquire(at, client.phase));
+                let outcome = self.apply(&mut next, at, &self.acquire(at));
                 let (phase, reply) = match outcome {
                     Outcome::Granted { .. } => (Phase::Granted, "is granted the lock"),
-                    Outcome::Complete(_) => (Phase::Over, "finds that the run is complete"),
                     _ => (Phase::Waiting, "joins the queue"),
                 };
                 let client = &mut next.clients[at];
@@ -58,7 +55,6 @@ impl Record {
                     _ => 0,
                 };
                 next.clients[at].releases |= 1 << rest;
-                next.clients[at].completes = false;
                 take(&format_args!("{who} releases its lost lease"), next);
             }
             Phase::CutOff | Phase::Over => {}
@@ -86,7 +82,6 @@ impl Record {
     fn released(&self, mut state: State, at: usize) -> State {
         let client = &mut state.clients[at];
         client.releases |= 1 << self.rest(client.age);
-        client.completes = self.runs;
         state
     }
 
@@ -106,7 +101,7 @@ impl Record {
         }
         for rest in (0..u16::BITS).filter(|rest| client.releases & 1 << rest != 0) {
             let label = format_args!("the release of {who} for {rest} more ticks is processed");
-            process(&label, self.release(at, rest as u8, client.completes));
+            process(&label, self.release(at, rest as u8));
         }
     }
 
@@ -213,7 +208,6 @@ impl Model for Record {
             (Property::Bounded, kept && state.remaining > state.limit),
             (Property::Own, state.foreign),
             (Property::Final, revived.next().is_some()),
-            (Property::Once, state.repeated),
         ])
     }
 

@@ -4,11 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::MinHold;
-use leasehold_core::record::{Change, Changes, Note, Part, Row, Unless};
 use leasehold_core::time::{self, StoreTime, Ttl};
-use leasehold_core::{
-    Acquire, CompletionKey, Environment, Holder, NewNote, Op, Outcome, Rows, Token, Whom,
-};
+use leasehold_core::{Acquire, Environment, Holder, Op, Outcome, Rows, Whom};
 
 use super::setup::{Mutation, Record};
 use super::state::{CLIENTS, Hold, Phase, State};
@@ -17,28 +14,14 @@ use crate::model::core::{self, NOW, client_of, lease_of};
 /// When the waiters joined the queue, which is kept because they repeat their requests.
 const BEFORE: StoreTime = StoreTime::from_micros(NOW.as_micros() - 1);
 
-/// How long a completion is kept: longer than a client lives.
-const KEEP: Duration = Duration::from_secs(3_600);
-
-/// The condition of an acquisition: that the run is not complete.
-fn unless() -> Unless {
-    let Ok(key) = CompletionKey::parse("run") else {
-        unreachable!("it is a key")
-    };
-    let asked = Duration::ZERO;
-    Unless::Key { key, asked }
-}
-
 impl Record {
     fn ttl(&self) -> Ttl {
         Ttl::remainder(self.tick * u32::from(self.ttl))
     }
 
-    pub(super) fn acquire(&self, at: usize, phase: Phase) -> Op {
-        let decides = phase == Phase::Idle || self.mutation != Some(Mutation::DecidesOnce);
+    pub(super) fn acquire(&self, at: usize) -> Op {
         Op::Acquire(Acquire {
             wait: true,
-            unless: (self.runs && decides).then(unless),
             ..Acquire::mutex(lease_of(at), self.ttl())
         })
     }
@@ -55,19 +38,12 @@ impl Record {
         }
     }
 
-    /// A release with the rest of a minimum hold, and perhaps with the completion of the run.
-    pub(super) fn release(&self, at: usize, rest: u8, completes: bool) -> Op {
-        let note = || NewNote {
-            slot: unless().slot(),
-            token: Token::MAX,
-            number: 1,
-            text: "".into(),
-            keep: KEEP,
-        };
+    /// A release with the rest of a minimum hold.
+    pub(super) fn release(&self, at: usize, rest: u8) -> Op {
         Op::Release {
             lease: lease_of(at),
             rest: (rest > 0).then(|| Ttl::remainder(self.tick * u32::from(rest))),
-            note: completes.then(note),
+            note: None,
         }
     }
 
@@ -87,11 +63,7 @@ impl Record {
                 state.hold = Hold::Lease(at);
                 return Outcome::Kept;
             }
-            (Some(Mutation::FreesEarly), Op::Release { .. }) => op = self.release(at, 0, false),
-            (Some(Mutation::CompletesUnheld), Op::Release { note, .. }) if note.is_some() => {
-                *note = None;
-                state.complete(at);
-            }
+            (Some(Mutation::FreesEarly), Op::Release { .. }) => op = self.release(at, 0),
             (Some(Mutation::ReleasesAny), Op::Release { lease, rest, .. }) if rest.is_some() => {
                 if let Hold::Lease(holder) = state.hold {
                     *lease = lease_of(holder);
@@ -113,8 +85,7 @@ impl Record {
                     0
                 };
             } else {
-                // A release that is repeated with its completion has the reply of the first.
-                state.foreign |= state.completed_by() != Some(at);
+                state.foreign = true;
             }
         }
         outcome
@@ -134,10 +105,6 @@ impl Record {
         let mut record = self.record(state);
         let outcome = core::apply(&mut record, op, NOW);
         let before = state.hold;
-        let note = record.note(&unless().slot(), &Environment::at(NOW));
-        if let Some(note) = note {
-            state.complete(client_of(note.lease));
-        }
         let held = core::holder(&record, NOW);
         state.hold = match held {
             None => Hold::None,
@@ -170,19 +137,7 @@ impl Record {
         };
         let mut record = Rows::held(holder, None);
         for at in state.waiters() {
-            core::apply(&mut record, &self.acquire(at, Phase::Waiting), BEFORE);
-        }
-        if let Some(at) = state.completed_by() {
-            let note = Note {
-                lease: lease_of(at),
-                token: Token::MAX,
-                number: 1,
-                text: "".into(),
-                until: NOW.after_span(KEEP),
-            };
-            let part = Part::Note(unless().slot());
-            let rows = vec![Change::Put(part, Row::Note(note))];
-            record.store(Changes { head: None, rows });
+            core::apply(&mut record, &self.acquire(at), BEFORE);
         }
         record
     }

@@ -17,8 +17,6 @@ setup! {
         min_hold: u8 = 4,
         /// By how many ticks the clock of each client may gain on that of the store, at any moments.
         gain: u8 = 0,
-        /// Whether there is a run, which a release completes.
-        runs: bool = false,
         /// How often an operator frees the lock.
         revocations: u8 = 1,
         /// The rule that is changed.
@@ -41,8 +39,4 @@ pub(crate) enum Mutation {
     WithoutDrift,
     /// The release of a lost lease begins a minimum hold, too.
     AfterLoss,
-    /// The store writes a completion whatever lease holds the lock.
-    CompletesUnheld,
-    /// A client that waits does not ask again whether the run is complete.
-    DecidesOnce,
 }

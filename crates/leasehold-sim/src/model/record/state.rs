@@ -19,10 +19,6 @@ pub(crate) struct State {
     pub(super) limit: u8,
     /// Whether a release has ended the lease of another client.
     pub(super) foreign: bool,
-    /// The client that has completed the run, from 1. 0: none.
-    completed_by: u8,
-    /// Whether another one has completed it again.
-    pub(super) repeated: bool,
     pub(super) clients: [Client; CLIENTS],
 }
 
@@ -52,8 +48,6 @@ pub(super) struct Client {
     pub(super) requests: bool,
     /// The releases that may be processed, one bit for each rest of a minimum hold.
     pub(super) releases: u16,
-    /// Whether these complete the run.
-    pub(super) completes: bool,
     /// Whether its lease was released or revoked.
     pub(super) ended: bool,
     /// Whether it has relied on the lock.
@@ -102,17 +96,6 @@ impl State {
         }
     }
 
-    pub(super) fn completed_by(&self) -> Option<usize> {
-        usize::from(self.completed_by).checked_sub(1)
-    }
-
-    /// The store has the completion of a client.
-    pub(super) fn complete(&mut self, at: usize) {
-        let before = self.completed_by();
-        self.repeated |= before.is_some_and(|before| before != at);
-        self.completed_by = at as u8 + 1;
-    }
-
     /// Removes what no step and no property can still use.
     pub(super) fn reduce(&mut self) {
         for (at, client) in self.clients.iter_mut().enumerate() {
@@ -143,12 +126,7 @@ impl State {
         order[..clients].sort_by_key(|at| {
             let place = self.waiters().position(|waiter| waiter == *at);
             let holds = [Hold::Lease(*at), Hold::Min(*at)].map(|hold| self.hold == hold);
-            (
-                self.clients[*at],
-                place,
-                holds,
-                self.completed_by() == Some(*at),
-            )
+            (self.clients[*at], place, holds)
         });
         let moved = |at| order.iter().position(|from| *from == at).unwrap_or(at);
         let mut sorted = *self;
@@ -158,7 +136,6 @@ impl State {
             Hold::Lease(at) => Hold::Lease(moved(at)),
             Hold::Min(at) => Hold::Min(moved(at)),
         };
-        sorted.completed_by = self.completed_by().map_or(0, |at| moved(at) as u8 + 1);
         sorted.wait(self.waiters().map(moved));
         sorted
     }

@@ -1,4 +1,4 @@
-//! The variants on minimum holds, and on the completion of a run.
+//! The variants on minimum holds.
 
 use std::time::Duration;
 
@@ -13,11 +13,6 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         let tick = Duration::from_millis(1);
         rule.with(|setup| (setup.tick, setup.ttl, setup.gain) = (tick, 4, gain))
     };
-    // Each lease that lasts for two ticks may complete the run.
-    let runs = rule.with(|setup| {
-        (setup.clients, setup.ttl, setup.min_hold) = (3, 2, 0);
-        (setup.runs, setup.revocations) = (true, 0);
-    });
     let mut rows = table! {
         "two clients and a minimum hold": rule;
         "but a late renewal renews the minimum hold": without(Mutation::RenewalLengthens);
@@ -28,11 +23,6 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         "a minimum hold, and every client's clock gains what the rule allows": fast(2);
         "every client's clock gains a tick, which the rest does not allow for":
             fast(1), mutation = Some(Mutation::WithoutDrift);
-        "three clients run a job once": runs;
-        "but the completion record is written whatever the holder":
-            runs, mutation = Some(Mutation::CompletesUnheld);
-        "but a waiting client does not ask again whether the run is complete":
-            runs, mutation = Some(Mutation::DecidesOnce);
     };
     if extent == Extent::Full {
         rows.extend(table! { "three clients and a minimum hold": rule, clients = 3; });

@@ -31,7 +31,7 @@ fn failover_has_the_expected_results() {
 }
 
 #[test]
-fn minimum_holds_and_runs_have_the_expected_results() {
+fn minimum_holds_have_the_expected_results() {
     check(record::rows(Extent::Short));
 }
 
