@@ -49,7 +49,6 @@ use self::daily::Daily;
 use self::machine::Machine;
 use self::network::{LossRates, Request};
 use self::node::{Node, NodeEvent};
-use self::quiesce::ServiceCheck;
 pub use self::report::{Occurrence, Report, Violation};
 pub use self::setup::{Leases, Mutation, Network, Scenario, Setup, Watchdog};
 use self::store::Stall;
@@ -95,7 +94,6 @@ struct Simulation {
     nodes: Vec<Node>,
     /// Whether fault events happen at this moment.
     faults: bool,
-    service: Option<ServiceCheck>,
     report: Report,
     trace: bool,
 }
@@ -172,7 +170,6 @@ impl Simulation {
             daily: Daily::default(),
             contenders: None,
             faults: matches!(setup.scenario, Scenario::Random(_)),
-            service: None,
             report: Report::default(),
             trace,
         }
@@ -205,10 +202,8 @@ impl Simulation {
         };
         self.time = time;
         self.note(|| format!("{event:?}"));
-        self.check_unused()?;
         self.process(event)?;
         self.observe_holders().map_err(Violation::Holders)?;
-        self.check_order()?;
         self.check_runs()?;
         self.values.check()?;
         Ok(true)

@@ -288,7 +288,7 @@ impl Simulation {
             return Ok(());
         }
         let client = op.lease().map(|lease| lease.client);
-        let (outcome, _) = self.apply(op, None)?;
+        let (outcome, _) = self.apply(op)?;
         let result = match outcome {
             Outcome::Kept => {
                 self.count(Occurrence::RenewedByNode);

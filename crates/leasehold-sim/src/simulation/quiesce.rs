@@ -1,14 +1,12 @@
-//! The time after the faults: every waiter is served, in order, and no grant stays unused.
+//! The time after the faults: every waiter is served, and every observer has the newest value.
 
 use std::time::Duration;
-
-use leasehold_core::{LeaseId, Notice, Op, Outcome};
 
 use super::network::LossRates;
 use super::node::NodeEvent;
 use super::scenario::with_drift;
 use super::values::Value;
-use super::{Event, Hold, Simulation, Violation, nanos};
+use super::{Event, Simulation, Violation, nanos};
 
 /// After how many ttls every client has been served. The effects of the faults may take several: a dead
 /// holder, a late request.
@@ -20,16 +18,6 @@ const GRANTED_TTLS: u32 = 8;
 
 /// How long a poll of a store without pushes takes at most, by a clock that is slow.
 const POLL_MAX: Duration = Duration::from_millis(1_020);
-
-/// Checks that waiters are served in order, without delay.
-#[derive(Debug, Default)]
-pub(super) struct ServiceCheck {
-    /// Since when nobody relies on a grant to a living client.
-    unused_since: Option<u64>,
-    holder: Option<Hold>,
-    /// The waiters, in the order in which the store added them to its queue.
-    waiters: Vec<LeaseId>,
-}
 
 impl Simulation {
     /// Ends all faults. Then the lock must be granted again: in the order of the queue, if there is one.
@@ -61,7 +49,6 @@ impl Simulation {
 
     /// Lets every client acquire the lock once.
     fn serve_all(&mut self) -> Result<(), Violation> {
-        self.service = Some(ServiceCheck::default());
         let ttl = self.ttl.as_duration();
         let mut waiting: Vec<_> = (0..self.machines.len()).collect();
         for machine in &waiting {
@@ -141,74 +128,5 @@ impl Simulation {
     fn is_reported(&self, value: Option<Value>) -> bool {
         let mut clients = self.machines.iter().filter_map(|it| it.client.as_ref());
         clients.all(|client| client.reports(value))
-    }
-
-    /// Observes a grant, or a new waiter in the queue.
-    pub(super) fn observe_grant(
-        &mut self,
-        before: Option<LeaseId>,
-        outcome: &Outcome,
-        notices: &[Notice],
-        request: Option<(usize, &Op)>,
-    ) {
-        let holder = self.holder();
-        let waiting = request.and_then(|(machine, op)| {
-            let waiting = self.waiting_lease(machine)?;
-            let own = matches!(op, Op::Acquire(request) if request.lease == waiting);
-            own.then_some(waiting)
-        });
-        let Some(service) = &mut self.service else {
-            return;
-        };
-        if holder != before {
-            let mut notices = notices.iter();
-            let notified = notices.any(|notice| matches!(notice, Notice::Granted(_)));
-            // A request from before may be granted although nobody waits for it. That lasts its ttl.
-            let usable = notified || holder == waiting;
-            service.unused_since = (holder.is_some() && usable).then_some(self.time);
-        }
-        if let (Outcome::Refused { queue_position, .. }, Some(lease)) = (outcome, waiting)
-            && queue_position.is_some()
-            && !service.waiters.contains(&lease)
-        {
-            service.waiters.push(lease);
-        }
-    }
-
-    /// A grant is relied on, or released, as soon as its messages have arrived.
-    pub(super) fn check_unused(&self) -> Result<(), Violation> {
-        // A request and its reply, before which the grant waits; the release and the next grant. Timers expire
-        // a millisecond late.
-        let longest = self.longest_delay() * 4 + Duration::from_millis(2);
-        let service = self
-            .service
-            .as_ref()
-            .filter(|service| service.holder.is_none());
-        match service.and_then(|service| service.unused_since) {
-            Some(since) if self.time > since + nanos(longest) => Err(Violation::Unused),
-            _ => Ok(()),
-        }
-    }
-
-    /// A new holder is the first of the waiters.
-    pub(super) fn check_order(&mut self) -> Result<(), Violation> {
-        let holder = self.holders.current();
-        let Some(service) = &mut self.service else {
-            return Ok(());
-        };
-        if service.holder == holder {
-            return Ok(());
-        }
-        service.holder = holder;
-        service.unused_since = service.unused_since.map(|_| self.time);
-        let Some((lease, _)) = holder else {
-            return Ok(());
-        };
-        let place = service.waiters.iter().position(|other| *other == lease);
-        if place == Some(0) {
-            service.waiters.remove(0);
-        }
-        let is_first = place.is_none_or(|place| place == 0);
-        is_first.then_some(()).ok_or(Violation::Overtaken)
     }
 }

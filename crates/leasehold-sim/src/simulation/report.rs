@@ -119,10 +119,6 @@ pub enum Violation {
     Store(Promise),
     /// Holders relied on the lock against a promise.
     Holders(checker::Violation),
-    /// A waiter that nothing had disturbed had the lock after a later one.
-    Overtaken,
-    /// Nobody relied on the lock for longer than messages take, although it was granted.
-    Unused,
     /// The lock was not granted within the promised time.
     NotServed,
     /// A lease was lost, although nothing had disturbed its holder.

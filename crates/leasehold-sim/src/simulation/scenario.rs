@@ -188,7 +188,7 @@ impl Simulation {
         Ok(())
     }
 
-    pub(super) fn waiting_lease(&self, machine: usize) -> Option<LeaseId> {
+    fn waiting_lease(&self, machine: usize) -> Option<LeaseId> {
         let client = self.machines[machine].client.as_ref();
         client.and_then(Client::waiting_lease)
     }

@@ -65,7 +65,7 @@ impl Simulation {
         let (machine, connection, number) = (request.machine, request.connection, request.number);
         let reply = match request.payload {
             Payload::Apply(op) => {
-                let (outcome, now) = self.apply(op, Some(machine))?;
+                let (outcome, now) = self.apply(op)?;
                 Message::Reply(number, outcome, now)
             }
             Payload::Read => {
@@ -127,11 +127,7 @@ impl Simulation {
     }
 
     /// Applies an operation and sends its notices. The checker observes both.
-    pub(super) fn apply(
-        &mut self,
-        mut op: Op,
-        machine: Option<usize>,
-    ) -> Result<(Outcome, StoreTime), Violation> {
+    pub(super) fn apply(&mut self, mut op: Op) -> Result<(Outcome, StoreTime), Violation> {
         if let Op::Acquire(request) = &mut op {
             request.wait &= self.setup.has_queue();
         }
@@ -176,8 +172,6 @@ impl Simulation {
             self.push_changes();
         }
         self.note(|| format!("  {op:?} -> {outcome:?}, notices {notices:?}"));
-        let request = machine.map(|machine| (machine, &op));
-        self.observe_grant(before, &outcome, &notices, request);
         for notice in notices {
             let to = notice.lease().client;
             if let Some(machine) = self.machines.iter().position(|machine| machine.id == to) {
@@ -222,14 +216,13 @@ impl Simulation {
             )
         };
         self.events.retain(|_, event| is_request(event));
-        self.service = None;
         while self.step()? {}
         self.resume_store()?;
         self.time += nanos(queue::retention(self.ttl));
         let (client, number) = (ClientId::from_random([0; 16]), 0);
         let lease = LeaseId { client, number };
         let probe = Op::Acquire(Acquire::mutex(lease, self.ttl));
-        match self.apply(probe, None)? {
+        match self.apply(probe)? {
             (Outcome::Granted { .. }, _) if self.waiters() == 0 => Ok(()),
             _ => Err(Violation::Leftover),
         }
