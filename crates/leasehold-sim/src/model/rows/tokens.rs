@@ -21,12 +21,10 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         "one store that keeps its data": base::<1>(extent);
         "three masters": rule;
         "winners repeat their acquires on masters that do not have their lease": rule, refill = true;
-        "winners write to a resource that refuses older tokens": rule, resource = true;
         // The second phase.
         "the largest token of the grants is used": without(Mutation::NoSecondPhase);
         "the token is written to all masters, not only to those of the first phase": without(Mutation::WriteEverywhere);
         "the token is stored where it is larger, whatever the holder": without(Mutation::WriteUnheld);
-        "and winners write to a resource": without(Mutation::WriteUnheld), resource = true;
         "the token is stored where it is larger or equal, whatever the holder":
             without(Mutation::WriteUnheldOrEqual);
         "a token is used without knowing that a majority has stored it": without(Mutation::InDoubt);
@@ -40,7 +38,6 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
         "a master restarts with its data, kept out and admitted": after(Recovery::WithData);
         "a master restarts empty, kept out and admitted": restarted;
         "a master restarts empty and goes on immediately": after(Recovery::AtOnce);
-        "and winners write to a resource": after(Recovery::AtOnce), resource = true;
         "a master restarts empty, and only kept out": after(Recovery::AfterTtl);
         "a master restarts empty, and only admitted by the others": after(Recovery::CaughtUp);
         "two of three restart together, with their data; two attempts":
@@ -67,7 +64,6 @@ fn proposed(rule: Tokens<3>) -> Vec<Row> {
     table! {
         "attempts propose tokens": proposed;
         "and winners repeat their acquires; two attempts": proposed, attempts = 2, refill = true;
-        "attempts propose tokens, and winners write to a resource": proposed, resource = true;
         "a proposal is taken with `>=` for `>`": without(Mutation::TakeEqual);
         "a proposal is used although only a minority has taken it": without(Mutation::TakenByMinority);
         "a proposal counts as taken where it was taken for another lease": without(Mutation::TakenForAnother);

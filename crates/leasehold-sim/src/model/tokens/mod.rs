@@ -49,12 +49,12 @@ impl<const N: usize> Model for Tokens<N> {
     }
 
     fn violations(&self, state: &State<N>) -> Vec<Property> {
-        use Property::{Fenced, Free, Ownership, RealTime, Unique};
+        use Property::{Free, Ownership, RealTime, Unique};
         let is_violated = |property: &Property| match property {
             Free => !state.is_free(self),
             _ => state.rest.violated & property.bit() != 0,
         };
-        let all = [Unique, RealTime, Ownership, Fenced, Free];
+        let all = [Unique, RealTime, Ownership, Free];
         all.into_iter().filter(is_violated).collect()
     }
 
@@ -84,14 +84,6 @@ impl<const N: usize> State<N> {
             if one.owned && other.owned && !grows {
                 self.rest.violated |= Property::Ownership.bit();
             }
-        }
-    }
-
-    /// Adds the property that the resource's acceptance of an attempt violates.
-    fn check_write(&mut self, writer: usize) {
-        let mut others = self.attempts.iter();
-        if others.any(|other| other.wrote && other.owned_before & 1 << writer != 0) {
-            self.rest.violated |= Property::Fenced.bit();
         }
     }
 }

@@ -100,10 +100,8 @@ impl<const N: usize> State<N> {
                 }
                 Phase::Won => {
                     attempt.before = 0;
-                    // It was compared with all winners so far. A resource compares them later.
-                    if !setup.resource {
-                        attempt.owned_before &= !won;
-                    }
+                    // It was compared with all winners so far.
+                    attempt.owned_before &= !won;
                 }
                 _ => {}
             }

@@ -21,8 +21,6 @@ setup! {
         recovery: Recovery = Recovery::Rule,
         /// Whether winners repeat their acquires on masters that do not have their lease.
         refill: bool = false,
-        /// Whether winners write to a resource that refuses older tokens.
-        resource: bool = false,
         /// The rule that is changed.
         mutation: Option<Mutation> = None,
     }

@@ -77,8 +77,6 @@ pub(crate) struct Attempt {
     pub(super) before: u8,
     /// The attempts that had owned the lock before it did, and may succeed or have.
     pub(super) owned_before: u8,
-    /// Whether the fenced resource has accepted it.
-    pub(super) wrote: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,8 +99,6 @@ pub(crate) struct Rest {
     pub(super) faults: u8,
     /// The largest counter that a restarted master has read from the others.
     pub(super) read: u8,
-    /// The largest token that the fenced resource has accepted.
-    pub(super) accepted: u8,
     /// The properties that were violated so far: one bit for each.
     pub(super) violated: u16,
 }

@@ -21,8 +21,7 @@ impl<const N: usize> Tokens<N> {
                 }
                 Phase::Acquiring => self.choose_token(state, at, take),
                 Phase::Writing => self.win(state, at, take),
-                Phase::Won => self.write_resource(state, at, take),
-                Phase::Over => {}
+                Phase::Won | Phase::Over => {}
             }
             for master in 0..N {
                 self.grant(state, at, master, take);
@@ -241,19 +240,6 @@ impl<const N: usize> Tokens<N> {
                 master.cells[at].acquire = Acquire::Open;
             }
         }
-    }
-
-    /// A winner writes to the resource.
-    fn write_resource(&self, state: &State<N>, at: usize, take: Take<'_, State<N>>) {
-        let writer = state.attempts[at];
-        if !self.resource || writer.token < state.rest.accepted {
-            return;
-        }
-        let mut next = *state;
-        next.check_write(at);
-        next.rest.accepted = writer.token;
-        next.attempts[at].wrote = true;
-        take(&format_args!("the resource accepts {}", name(at)), next);
     }
 
     /// A master is restarted.
