@@ -23,7 +23,7 @@ use std::fmt;
 use leasehold_core::Op;
 
 pub(crate) use self::setup::{Documents, Mutation};
-use self::state::{CLIENTS, Client, Document, OLDEST, ORDERS, Phase, Reply, State, Write};
+use self::state::{CLIENTS, Client, Document, LIVING, OLDEST, Phase, Reply, State, Write};
 use super::explore::{Model, Property, Take, violated};
 use super::labels::name;
 
@@ -314,10 +314,10 @@ impl Documents {
 
     /// Whether a client never acquires the lock if no other does anything, or if those that want it ask in turn.
     fn is_stuck(&self, state: &State) -> bool {
-        let clients = &state.clients[..self.clients];
+        let clients = &state.clients[..LIVING];
         let is_quiet = |client: &Client| client.request.is_none() && client.remaining == 0;
         let asks = |at: &usize| matches!(clients[*at].phase, Phase::Idle | Phase::Waiting);
-        let asking: Vec<_> = (0..self.clients).filter(asks).collect();
+        let asking: Vec<_> = (0..LIVING).filter(asks).collect();
         let mut groups = asking.chunks(1).chain([&*asking]);
         clients.iter().all(is_quiet)
             && groups.any(|group| !group.is_empty() && !self.acquires(state, group))
@@ -412,16 +412,13 @@ impl Model for Documents {
             removals: self.removals,
             clients: Default::default(),
         };
-        // A client that is not one of two has died as a holder.
         let died = state(document(CLIENTS as u8, self.ttl), false);
-        let died = (self.clients < CLIENTS).then_some(died);
-        let free = state(document(0, 0), true);
-        [free].into_iter().chain(died).collect()
+        vec![state(document(0, 0), true), died]
     }
 
     fn steps(&self, state: &State, take: Take<'_, State>) {
         take(&"a tick", self.tick(state));
-        for at in 0..self.clients.min(CLIENTS) {
+        for at in 0..LIVING {
             self.client_steps(state, at, take);
             if state.gained < self.gain {
                 let mut next = *state;
@@ -437,13 +434,7 @@ impl Model for Documents {
 
     fn canonical(&self, mut state: State) -> State {
         self.reduce(&mut state);
-        let orders = if self.clients < CLIENTS {
-            2
-        } else {
-            ORDERS.len()
-        };
-        let ordered = ORDERS[1..orders].iter().map(|order| state.ordered(*order));
-        ordered.fold(state, State::min)
+        state.min(state.swapped())
     }
 
     fn violations(&self, state: &State) -> Vec<Property> {

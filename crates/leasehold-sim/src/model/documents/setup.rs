@@ -5,8 +5,6 @@ use std::time::Duration;
 setup! {
     /// A lock in a document, and its clients.
     Documents {
-        /// How many clients there are, each with one acquisition.
-        clients: usize = 2,
         /// The duration of a tick. The rule's allowance for drift is two ticks of a millisecond.
         tick: Duration = Duration::from_secs(1),
         /// How many ticks a lease lasts.
