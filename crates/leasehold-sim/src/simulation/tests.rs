@@ -18,7 +18,7 @@ const FIXED: Setup = Setup {
 };
 
 /// Runs some seeds and adds up what happened.
-fn run_all(seeds: impl Iterator<Item = u64>, setup: &Setup) -> Report {
+pub(super) fn run_all(seeds: impl Iterator<Item = u64>, setup: &Setup) -> Report {
     let mut total = Report::default();
     for seed in seeds {
         match run(seed, setup, false) {

@@ -147,7 +147,6 @@ impl Shares {
     }
 
     fn record(&self, state: &State) -> Rows {
-        let mut counted = *state;
         let mut rows = Vec::new();
         for (at, share) in state.shares.iter().enumerate().filter(|it| it.1.size > 0) {
             let holder = Holder {
@@ -173,20 +172,17 @@ impl Shares {
             rows.push(Change::Put(Part::Waiter(lease), row));
         }
         let leases = Leases {
-            kind: self.claim(1).kind(),
-            limit: self.limit(),
-            setting: None,
             used: match self.has(Mutation::CountsHolders) {
                 true => holders,
                 false => state.used,
             },
             earliest: (holders > 0).then(|| end(state.earliest)),
             phase: (state.phase > 0).then(|| token(state.phase)),
-            sole: None,
+            ..Leases::new(self.claim(1).kind(), self.limit())
         };
         let len = state.waiters().count() as u32;
         let head = Head {
-            counter: Some(token(counted.last_token())),
+            counter: Some(token(state.last_token())),
             body: match len > 0 || holders > 0 {
                 true => Body::Leases(leases),
                 false => Body::Free,
@@ -252,7 +248,7 @@ impl Shares {
             let tokens = tokens.chain([&mut after.phase]);
             tokens.filter(|it| **it == from).for_each(|it| *it = to);
         };
-        let last = before.clone().last_token();
+        let last = before.last_token();
         match self.mutation {
             Some(Mutation::TokenOfWriter) if after.phase > last && last > 0 => {
                 let phase = after.phase;

@@ -131,7 +131,7 @@ impl State {
     }
 
     /// The largest token that is still known.
-    pub(super) fn last_token(&mut self) -> u8 {
+    pub(super) fn last_token(mut self) -> u8 {
         let mut last = 0;
         self.for_tokens(|token| last = last.max(*token));
         last

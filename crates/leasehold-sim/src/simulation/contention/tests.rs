@@ -1,7 +1,8 @@
 //! A lock over many masters is shared by few contenders, and many contenders do not hold each other up.
 
 use super::*;
-use crate::simulation::{Report, Setup, run};
+use crate::simulation::tests::run_all;
+use crate::simulation::{Report, Setup};
 
 const SEEDS: Range<u64> = 0..12;
 
@@ -17,10 +18,7 @@ fn few(masters: usize) -> Contention {
 }
 
 fn report(seed: u64, contention: Contention) -> Report {
-    match run(seed, &Setup::contention(contention), false) {
-        Ok(report) => report,
-        Err(violation) => panic!("{violation:?}, seed {seed}, {contention:?}"),
-    }
+    run_all(seed..=seed, &Setup::contention(contention))
 }
 
 /// The smallest share of a contender, as a part of an equal share.

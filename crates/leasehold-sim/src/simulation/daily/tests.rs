@@ -1,7 +1,8 @@
 //! Each day has one completed run. That every mutation is noticed, is tested with those of the other scenarios.
 
 use super::*;
-use crate::simulation::{ClockChange, Report, Setup, run};
+use crate::simulation::tests::run_all;
+use crate::simulation::{ClockChange, Report, Setup};
 
 /// How many seeds of each timetable run.
 const SEEDS: u64 = 40;
@@ -10,13 +11,7 @@ const SEEDS: u64 = 40;
 fn each_day_has_exactly_one_completed_run() {
     let mut total = Report::default();
     for timetable in Timetable::ALL {
-        let setup = Setup::daily(timetable);
-        for seed in 0..SEEDS {
-            match run(seed, &setup, false) {
-                Ok(report) => total.add(&report),
-                Err(violation) => panic!("{violation:?}, seed {seed}, {timetable:?}"),
-            }
-        }
+        total.add(&run_all(0..SEEDS, &Setup::daily(timetable)));
     }
     println!("{total:?}");
     // Each month has many of these.
