@@ -20,7 +20,7 @@ pub(super) trait MasterState: Copy + Hash + Ord {
 }
 
 /// One acquisition.
-pub(super) trait AttemptState: Copy + Ord {
+pub(super) trait AttemptState: Copy + Default + Ord {
     /// The same, once each attempt has a new place.
     fn renamed(self, _places: &[u8; ATTEMPTS]) -> Self {
         self
@@ -41,6 +41,15 @@ pub(crate) struct State<const N: usize, M, A, R> {
 }
 
 impl<const N: usize, M: MasterState, A: AttemptState, R: Copy + Ord> State<N, M, A, R> {
+    /// A state before all attempts.
+    pub(super) fn new(masters: [M; N], rest: R) -> Self {
+        Self {
+            masters,
+            attempts: [A::default(); ATTEMPTS],
+            rest,
+        }
+    }
+
     /// The one form of all states that differ only in the names of masters and attempts.
     pub(super) fn canonical(self, attempts: usize) -> Self {
         let keys: [_; ATTEMPTS] = array::from_fn(|at| self.key(at));

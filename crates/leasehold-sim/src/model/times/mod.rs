@@ -9,14 +9,19 @@ mod state;
 mod steps;
 
 pub(crate) use self::setup::{Admission, Deadline, Fault, Times};
-use self::state::{Phase, State};
+use self::state::{Master, Phase, Rest, State};
 use super::explore::{Model, Property, Take, violated};
 
 impl<const N: usize> Model for Times<N> {
     type State = State<N>;
 
     fn initial(&self) -> Vec<State<N>> {
-        vec![State::new(self.faults, self.unused)]
+        let master = Master {
+            kept_out: u8::from(self.unused),
+            ..Master::default()
+        };
+        let faults = self.faults;
+        vec![State::new([master; N], Rest { faults, won: 0 })]
     }
 
     fn steps(&self, state: &State<N>, take: Take<'_, State<N>>) {

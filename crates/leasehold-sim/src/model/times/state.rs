@@ -85,20 +85,6 @@ pub(crate) struct Rest {
     pub(super) won: u8,
 }
 
-impl<const N: usize> State<N> {
-    pub(super) fn new(faults: u8, unused: bool) -> Self {
-        let master = Master {
-            kept_out: u8::from(unused),
-            ..Master::default()
-        };
-        Self {
-            masters: [master; N],
-            attempts: [Attempt::default(); ATTEMPTS],
-            rest: Rest { faults, won: 0 },
-        }
-    }
-}
-
 impl MasterState for Master {
     type Cell = Cell;
 

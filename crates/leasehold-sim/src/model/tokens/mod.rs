@@ -23,7 +23,7 @@ mod tests;
 use std::array;
 
 pub(crate) use self::setup::{Mutation, Recovery, Tokens};
-use self::state::{Phase, State};
+use self::state::{Master, Phase, Rest, State};
 use super::explore::{Model, Property, Take};
 
 impl<const N: usize> Model for Tokens<N> {
@@ -31,10 +31,17 @@ impl<const N: usize> Model for Tokens<N> {
 
     fn initial(&self) -> Vec<State<N>> {
         let counters = usize::from(self.counters) + 1;
+        let rest = Rest {
+            faults: self.faults,
+            ..Rest::default()
+        };
         let combinations = 0..counters.pow(N as u32);
         let states = combinations.map(|combination| {
-            let counter = |master| combination / counters.pow(master as u32) % counters;
-            State::new(array::from_fn(|master| counter(master) as u8), self.faults)
+            let masters = array::from_fn(|master| Master {
+                counter: (combination / counters.pow(master as u32) % counters) as u8,
+                ..Master::default()
+            });
+            State::new(masters, rest)
         });
         states.collect()
     }

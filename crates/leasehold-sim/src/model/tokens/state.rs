@@ -104,19 +104,6 @@ pub(crate) struct Rest {
 }
 
 impl<const N: usize> State<N> {
-    pub(super) fn new(counters: [u8; N], faults: u8) -> Self {
-        let mut state = Self {
-            masters: [Master::default(); N],
-            attempts: [Attempt::default(); ATTEMPTS],
-            rest: Rest::default(),
-        };
-        state.rest.faults = faults;
-        for (master, counter) in state.masters.iter_mut().zip(counters) {
-            master.counter = counter;
-        }
-        state
-    }
-
     /// The attempts in these phases, one bit for each.
     pub(super) fn in_phases(&self, phases: &[Phase]) -> u8 {
         set(&self.attempts, |attempt| phases.contains(&attempt.phase))
