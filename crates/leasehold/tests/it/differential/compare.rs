@@ -12,7 +12,6 @@ use leasehold_core::{
 };
 use leasehold_sim::history::{Histories, Shape, timed};
 use leasehold_sim::seed;
-use leasehold_sim::store_checker::{Observation, StoreChecker};
 
 use super::event_logs::EventLogs;
 use super::replies::{alike, in_order, refused, time};
@@ -133,11 +132,10 @@ struct Player<'a> {
     moved: i64,
 }
 
-/// A name: its key in the store, its record by the rule, and a checker if it is always a mutex.
+/// A name: its key in the store, and its record by the rule.
 struct Played {
     key: Key,
     record: Rows,
-    checker: Option<StoreChecker>,
 }
 
 impl<'a> Player<'a> {
@@ -151,8 +149,6 @@ impl<'a> Player<'a> {
         let names = (0..names).map(|name| Played {
             key: space.key(Name::parse(&format!("{run:x}/{name}")).unwrap()),
             record: Rows::default(),
-            checker: (!target.has_shares || !shares::is_one(name))
-                .then(|| StoreChecker::new(target.slack)),
         });
         Self {
             target,
@@ -306,8 +302,9 @@ impl<'a> Player<'a> {
             ..
         } = played.record.apply(op, &environment, reaches);
         assert!(!unfinished, "a history has few waiters");
-        let mut notified = notices;
-        notified.retain(|notice| self.event_logs.expect(&played.key, notice));
+        for notice in &notices {
+            self.event_logs.expect(&played.key, notice);
+        }
         let alike = match (&reply, &expected) {
             (Reply::Rejected(error), Outcome::Mismatch(mismatch)) => {
                 error.kind() == ErrorKind::Conflict
@@ -318,26 +315,12 @@ impl<'a> Player<'a> {
             }
             _ => false,
         };
-        if !alike {
-            return Err(format!(
+        match alike {
+            true => Ok(()),
+            false => Err(format!(
                 "{op:?} at {now:?} had the reply {reply:?}, not {expected:?}"
-            ));
+            )),
         }
-        let observation = Observation {
-            op,
-            reply: match &reply {
-                Reply::Applied { outcome, .. } => outcome,
-                Reply::Rejected(_) | Reply::Unknown(_) => &expected,
-            },
-            // Notices are compared with those of the rule elsewhere.
-            notices: &notified,
-            now,
-        };
-        let Some(checker) = &mut played.checker else {
-            return Ok(());
-        };
-        let checked = checker.observe(observation, reaches);
-        checked.map_err(|violation| violation.to_string())
     }
 
     /// The waiter to whom an operation grants the lock by the rule.
@@ -366,7 +349,7 @@ impl<'a> Player<'a> {
     }
 
     async fn observe_note(&self, name: usize, slot: &Slot) -> Result<(), String> {
-        let Played { key, record, .. } = &self.names[name];
+        let Played { key, record } = &self.names[name];
         let (now, environment) = (self.time(), Environment::at(self.time()));
         let observed = self.target.store.observe(key, slot).await;
         let observed = match (observed, record.kind(&environment)) {
@@ -401,7 +384,7 @@ impl<'a> Player<'a> {
     }
 
     async fn observe_latch(&self, name: usize) -> Result<(), String> {
-        let Played { key, record, .. } = &self.names[name];
+        let Played { key, record } = &self.names[name];
         let environment = Environment::at(self.time());
         let observed = self.target.store.watch_latch(key).await;
         if let Some(kind @ Kind::Leases(_)) = record.kind(&environment) {
@@ -441,12 +424,8 @@ impl<'a> Player<'a> {
 
     /// Compares the inspection of a name with its record by the rule.
     async fn inspect(&self, name: usize) -> Result<(), String> {
-        let Played {
-            key,
-            record,
-            checker,
-        } = &self.names[name];
-        let (now, environment) = (self.time(), Environment::at(self.time()));
+        let Played { key, record } = &self.names[name];
+        let environment = Environment::at(self.time());
         let found = self.target.store.inspect(key).await;
         if let Some(kind @ Kind::Latch) = record.kind(&environment) {
             return refused(kind, found.map(drop));
@@ -483,12 +462,7 @@ impl<'a> Player<'a> {
                 return Err(format!("the store returns the waiters {found:?}"));
             }
         }
-        let Some(checker) = checker else {
-            return Ok(());
-        };
-        let found = found.map(|held| (held.lease, held.count, held.is_reserved));
-        let checked = checker.inspect(found, now);
-        checked.map_err(|violation| violation.to_string())
+        Ok(())
     }
 
     /// The store's time, from its last reply and the steps since then.

@@ -71,16 +71,13 @@ impl EventLogs {
         self.logs.iter().map(|log| log.client)
     }
 
-    /// Notes a notice of the rule. Returns whether its client can receive it.
-    pub(super) fn expect(&self, key: &Key, notice: &Notice) -> bool {
+    /// Notes a notice of the rule, if its client can receive it.
+    pub(super) fn expect(&self, key: &Key, notice: &Notice) {
         let client = notice.lease().client;
-        let log = self.logs.iter().find(|log| log.client == client);
-        log.is_some_and(|log| {
-            log.expected
-                .borrow_mut()
-                .push((key.clone(), notice.clone()));
-            true
-        })
+        if let Some(log) = self.logs.iter().find(|log| log.client == client) {
+            let expected = (key.clone(), notice.clone());
+            log.expected.borrow_mut().push(expected);
+        }
     }
 
     /// The store's time in the notice of a grant, once that has arrived. It is the next one that the rule does not expect

@@ -17,7 +17,7 @@ const CHANGES: u32 = 5;
 const LONG: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Whether a name is a semaphore or a read-write lock.
-pub(crate) const fn is_one(name: usize) -> bool {
+const fn is_one(name: usize) -> bool {
     name % 2 == 1
 }
 
