@@ -6,16 +6,14 @@ use leasehold_core::acquisition::{
     AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease, Timer,
 };
 use leasehold_core::contention::Backoff;
-use leasehold_core::{
-    Acquisition, Grant, Instant, Lease, LeaseId, Outcome, StoreTime, Term, TokenCount,
-};
+use leasehold_core::{Acquisition, Grant, Instant, Lease, Outcome, StoreTime, Term, TokenCount};
 
 use super::calls::Context;
 use super::report::Occurrence;
 use super::setup::{Mutation, Setup};
 
 /// How many tokens a grant reserves.
-const TOKENS: TokenCount = TokenCount::MIN.saturating_add(7);
+pub(super) const TOKENS: TokenCount = TokenCount::MIN.saturating_add(7);
 
 /// The shard of the store.
 pub(super) const SHARD: u32 = 0;
@@ -27,7 +25,7 @@ pub(super) struct Acquiring {
     pub(super) gives_up: Instant,
     pub(super) hold_for: Duration,
     /// The notified grant, until it is accepted or the reply to a later request is read.
-    notice: Option<Grant>,
+    pub(super) notice: Option<Grant>,
     /// Whether a reply had a place in the queue.
     pub(super) queued: bool,
 }
@@ -46,17 +44,6 @@ impl Acquiring {
             notice: None,
             queued: false,
         }
-    }
-
-    /// Names a new lease id for the next requests.
-    pub(super) fn start(&mut self, lease: LeaseId) {
-        self.queued = false;
-        self.acquisition.start(lease, TOKENS);
-    }
-
-    /// Discards a notified grant that was not accepted. Returns whether there was one.
-    pub(super) fn discard_notice(&mut self) -> bool {
-        self.notice.take().is_some()
     }
 
     pub(super) fn next_timeout(&self, setup: &Setup) -> Option<Instant> {

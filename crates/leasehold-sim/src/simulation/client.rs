@@ -11,7 +11,7 @@ use leasehold_core::{
     PendingReleases, Policy, RenewalOptions, StoreTime, Ttl,
 };
 
-use super::acquiring::{Acquiring, SHARD};
+use super::acquiring::{Acquiring, SHARD, TOKENS};
 use super::calls::{Call, Calls, Context, Purpose, timeout};
 use super::frames::FromNode;
 use super::holder::{Holder, Leading};
@@ -386,10 +386,12 @@ impl Client {
                         self.leases += 1;
                     }
                     let (client, number) = (self.id, self.leases);
-                    acquiring.start(LeaseId { client, number });
+                    acquiring.queued = false;
+                    let lease = LeaseId { client, number };
+                    acquiring.acquisition.start(lease, TOKENS);
                 }
                 AcquireAction::Acquire(op) => {
-                    if acquiring.discard_notice() {
+                    if acquiring.notice.take().is_some() {
                         cx.report.count(Occurrence::Outdated);
                     }
                     return self.calls.send(Purpose::Acquire, op, cx);

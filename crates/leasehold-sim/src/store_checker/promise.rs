@@ -46,8 +46,6 @@ impl fmt::Display for Violation {
     }
 }
 
-impl std::error::Error for Violation {}
-
 impl Promise {
     pub(super) fn violated(self, what: String) -> Violation {
         let promise = self;
