@@ -1,15 +1,12 @@
 //! States of masters, attempts, and the messages between them, and their canonical form.
 
 use std::array;
-use std::hash::{BuildHasher, Hash};
-
-use foldhash::fast::FixedState;
 
 /// The most attempts that a model can have.
 pub(super) const ATTEMPTS: usize = 4;
 
 /// A master, with the messages to and from it.
-pub(super) trait MasterState: Copy + Hash + Ord {
+pub(super) trait MasterState: Copy + Ord {
     /// The messages of one attempt.
     type Cell: Copy;
 
@@ -23,11 +20,6 @@ pub(super) trait MasterState: Copy + Hash + Ord {
 pub(super) trait AttemptState: Copy + Default + Ord {
     /// The same, once each attempt has a new place.
     fn renamed(self, _places: &[u8; ATTEMPTS]) -> Self {
-        self
-    }
-
-    /// What does not depend on the order of the attempts.
-    fn key(self) -> Self {
         self
     }
 }
@@ -52,11 +44,8 @@ impl<const N: usize, M: MasterState, A: AttemptState, R: Copy + Ord> State<N, M,
 
     /// The one form of all states that differ only in the names of masters and attempts.
     pub(super) fn canonical(self, attempts: usize) -> Self {
-        let keys: [_; ATTEMPTS] = array::from_fn(|at| self.key(at));
         let orders = (0..(1..=attempts).product()).map(|number| permutation(number, attempts));
-        // Attempts with equal keys leave several orders.
-        let sorted = orders.filter(|order| order[..attempts].is_sorted_by_key(|at| keys[*at]));
-        let renamed = sorted.map(|order| self.renamed(&order));
+        let renamed = orders.map(|order| self.renamed(&order));
         renamed.min().unwrap_or(self)
     }
 
@@ -75,17 +64,6 @@ impl<const N: usize, M: MasterState, A: AttemptState, R: Copy + Ord> State<N, M,
         self.masters.sort_unstable();
         self.attempts = order.map(|at| self.attempts[at].renamed(&places));
         self
-    }
-
-    /// The properties of an attempt that do not depend on its name and those of the masters.
-    fn key(&self, at: usize) -> (A, u64) {
-        let hashes = self.masters.map(|mut master| {
-            *master.hold() = u8::from(usize::from(*master.hold()) == at + 1);
-            *master.cells() = [master.cells()[at]; ATTEMPTS];
-            // Their sum does not depend on the order of the masters.
-            FixedState::default().hash_one(master) >> 3
-        });
-        (self.attempts[at].key(), hashes.iter().sum())
     }
 }
 

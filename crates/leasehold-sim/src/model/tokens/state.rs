@@ -136,12 +136,4 @@ impl AttemptState for Attempt {
             ..self
         }
     }
-
-    fn key(self) -> Self {
-        Self {
-            before: self.before.count_ones() as u8,
-            owned_before: self.owned_before.count_ones() as u8,
-            ..self
-        }
-    }
 }
