@@ -24,32 +24,17 @@ pub(super) fn instants(age: Duration) -> (Instant, Instant) {
     (now.before(age), now)
 }
 
-/// The lease of a client. No client has two.
-pub(super) fn lease_of(client: usize) -> LeaseId {
-    LeaseId {
-        client: ClientId::from_random([client as u8; 16]),
-        number: 1,
-    }
-}
-
-/// The client of a lease.
-pub(super) fn client_of(lease: LeaseId) -> usize {
-    let mut clients = 0..usize::from(u8::MAX);
-    let client = clients.find(|client| lease_of(*client) == lease);
-    client.unwrap_or(usize::MAX)
-}
-
-/// The lease of the attempt with this number.
+/// The lease of the attempt with this number, which has a client of its own.
 pub(super) fn lease(attempt: usize) -> LeaseId {
     LeaseId {
-        client: ClientId::from_random([7; 16]),
-        number: attempt as u64,
+        client: ClientId::from_random([attempt as u8; 16]),
+        number: 1,
     }
 }
 
 /// The number of the attempt that has a lease.
 pub(super) fn attempt(lease: LeaseId) -> u8 {
-    lease.number as u8
+    lease.client.to_bytes()[0]
 }
 
 /// A counter. 0 is none.

@@ -9,7 +9,7 @@ use leasehold_core::{Acquire, Environment, Holder, Op, Outcome, Rows, Whom};
 
 use super::setup::{Mutation, Record};
 use super::state::{CLIENTS, Hold, Phase, State};
-use crate::model::core::{self, NOW, client_of, lease_of};
+use crate::model::core::{self, NOW, attempt, lease};
 
 /// When the waiters joined the queue, which is kept because they repeat their requests.
 const BEFORE: StoreTime = StoreTime::from_micros(NOW.as_micros() - 1);
@@ -22,17 +22,17 @@ impl Record {
     pub(super) fn acquire(&self, at: usize) -> Op {
         Op::Acquire(Acquire {
             wait: true,
-            ..Acquire::mutex(lease_of(at), self.ttl())
+            ..Acquire::mutex(lease(at), self.ttl())
         })
     }
 
     pub(super) fn renew(&self, at: usize) -> Op {
-        Op::renew(lease_of(at), self.ttl())
+        Op::renew(lease(at), self.ttl())
     }
 
     pub(super) fn enter(&self, at: usize) -> Op {
         Op::Renew {
-            lease: lease_of(at),
+            lease: lease(at),
             ttl: self.ttl(),
             count: Some(NonZeroU32::MIN.saturating_add(1)),
         }
@@ -41,7 +41,7 @@ impl Record {
     /// A release with the rest of a minimum hold.
     pub(super) fn release(&self, at: usize, rest: u8) -> Op {
         Op::Release {
-            lease: lease_of(at),
+            lease: lease(at),
             rest: (rest > 0).then(|| Ttl::remainder(self.tick * u32::from(rest))),
             note: None,
         }
@@ -64,9 +64,16 @@ impl Record {
                 return Outcome::Kept;
             }
             (Some(Mutation::FreesEarly), Op::Release { .. }) => op = self.release(at, 0),
-            (Some(Mutation::ReleasesAny), Op::Release { lease, rest, .. }) if rest.is_some() => {
+            (
+                Some(Mutation::ReleasesAny),
+                Op::Release {
+                    lease: released,
+                    rest,
+                    ..
+                },
+            ) if rest.is_some() => {
                 if let Hold::Lease(holder) = state.hold {
-                    *lease = lease_of(holder);
+                    *released = lease(holder);
                 }
             }
             _ => {}
@@ -108,14 +115,14 @@ impl Record {
         let held = core::holder(&record, NOW);
         state.hold = match held {
             None => Hold::None,
-            Some((holder, _)) if holder.is_reserved => Hold::Min(client_of(holder.lease)),
-            Some((holder, _)) => Hold::Lease(client_of(holder.lease)),
+            Some((holder, _)) if holder.is_reserved => Hold::Min(attempt(holder.lease).into()),
+            Some((holder, _)) => Hold::Lease(attempt(holder.lease).into()),
         };
         let time_left = held.map_or(Duration::ZERO, |(_, time_left)| time_left);
         state.remaining = core::ticks(time_left, self.tick);
         let environment = Environment::at(NOW);
         let waiters = record.waiters(&environment);
-        state.wait(waiters.map(|waiter| client_of(waiter.lease)));
+        state.wait(waiters.map(|waiter| attempt(waiter.lease).into()));
         if let Hold::Lease(at) = state.hold
             && before != state.hold
         {
@@ -133,7 +140,7 @@ impl Record {
         let end = NOW.after_span(self.tick * u32::from(state.remaining));
         let holder = Holder {
             is_reserved: matches!(state.hold, Hold::Min(_)),
-            ..core::held_by(lease_of(holder), end)
+            ..core::held_by(lease(holder), end)
         };
         let mut record = Rows::held(holder, None);
         for at in state.waiters() {

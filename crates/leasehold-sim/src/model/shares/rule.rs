@@ -10,7 +10,7 @@ use leasehold_core::{
 
 use super::setup::{Mutation, Shares};
 use super::state::{CLIENTS, Message, Phase, Queued, Share, State};
-use crate::model::core::{self, NOW, client_of, lease_of};
+use crate::model::core::{self, NOW, attempt, lease};
 use crate::model::explore::{Property, violated};
 
 /// How long the store keeps a grant to a waiter: the acceptance ttl.
@@ -46,7 +46,7 @@ fn ticks(End::At(end): End) -> u8 {
 
 impl Shares {
     pub(super) fn op(&self, at: usize, message: Message) -> Op {
-        let (lease, tokens) = (lease_of(at), TokenCount::MIN);
+        let (lease, tokens) = (lease(at), TokenCount::MIN);
         match message {
             Message::Acquire { size } => Op::Acquire(Acquire {
                 claim: self.claim(size),
@@ -139,7 +139,7 @@ impl Shares {
         let clients = state.clients;
         let reaches = |id: ClientId| {
             let mut clients = clients.iter().enumerate();
-            clients.any(|(at, it)| lease_of(at).client == id && it.phase != Phase::Dead)
+            clients.any(|(at, it)| lease(at).client == id && it.phase != Phase::Dead)
         };
         let applied = record.apply(op, &Environment::at(NOW), reaches);
         self.read(&record, state);
@@ -152,15 +152,15 @@ impl Shares {
             let holder = Holder {
                 weight: self.weight(share.size),
                 first: token(share.token),
-                ..core::held_by(lease_of(at), NOW)
+                ..core::held_by(lease(at), NOW)
             };
             let end = end(share.remaining);
             let row = Row::Holder(Holder { end, ..holder });
-            rows.push(Change::Put(Part::Holder(lease_of(at)), row));
+            rows.push(Change::Put(Part::Holder(lease(at)), row));
         }
         let holders = rows.len() as u64;
         for (place, waiter) in (1..).zip(state.waiters()) {
-            let lease = lease_of(waiter.client);
+            let lease = lease(waiter.client);
             let row = Row::Waiter(Waiter {
                 lease,
                 place: if waiter.converts { 0 } else { place },
@@ -212,12 +212,12 @@ impl Shares {
                 token: number(holder.first),
                 remaining: ticks(holder.end),
             };
-            if let Some(at) = state.shares.get_mut(client_of(holder.lease)) {
+            if let Some(at) = state.shares.get_mut(usize::from(attempt(holder.lease))) {
                 *at = share;
             }
         }
         let places = record.waiters(&long_ago).map(|waiter| Queued {
-            client: client_of(waiter.lease),
+            client: attempt(waiter.lease).into(),
             size: self.size(waiter.claim.weight()),
             converts: waiter.is_conversion(),
         });
