@@ -161,10 +161,8 @@ impl Simulation {
     fn transmit_from_node(&mut self, machine: usize, message: FromNode) {
         let at = self.arrival(machine, Direction::ToClient);
         let connection = self.machines[machine].link.connection;
-        self.schedule_at(
-            at,
-            Event::Node(NodeEvent::Reply(machine, connection, message)),
-        );
+        let reply = NodeEvent::Reply(machine, connection, message);
+        self.schedule_at(at, Event::Node(reply));
     }
 
     fn arrival(&mut self, machine: usize, direction: Direction) -> u64 {

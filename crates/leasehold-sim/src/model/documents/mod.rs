@@ -424,10 +424,8 @@ impl Model for Documents {
                 let mut next = *state;
                 next.gained += 1;
                 self.advance(&mut next.clients[at]);
-                take(
-                    &format_args!("the clock of {} gains a tick", name(at)),
-                    next,
-                );
+                let step = format_args!("the clock of {} gains a tick", name(at));
+                take(&step, next);
             }
         }
     }

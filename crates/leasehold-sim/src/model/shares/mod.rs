@@ -87,10 +87,8 @@ impl Shares {
         take(&format_args!("{who} sends {message:?}"), next);
         if let Some(faults) = state.faults.checked_sub(1) {
             let lost = State { faults, ..unknown };
-            take(
-                &format_args!("{who} sends {message:?}, without a reply"),
-                lost,
-            );
+            let step = format_args!("{who} sends {message:?}, without a reply");
+            take(&step, lost);
             let copy = Some((at, message));
             let late = State {
                 faults,
@@ -205,10 +203,8 @@ impl Model for Shares {
             };
             self.process(&mut next, at, message);
             let who = name(at);
-            take(
-                &format_args!("{message:?} of {who} is processed late"),
-                next,
-            );
+            let step = format_args!("{message:?} of {who} is processed late");
+            take(&step, next);
         }
     }
 

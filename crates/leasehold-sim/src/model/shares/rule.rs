@@ -285,15 +285,13 @@ impl Shares {
             let is_granted = after.shares[*at].holds() && !before.shares[*at].holds();
             is_granted && self.overtakes(before, after, *at)
         });
-        let mut others = (0..CLIENTS).filter(|other| at != *other);
+        let others = (0..CLIENTS).filter(|other| at != *other);
+        let mut changes = others.filter(|at| is_changed(before, after, *at));
         let violated = violated([
             (Property::Summed, after.used != self.held(after) || is_late),
             (Property::Conversion, conversions.count() > 1),
             (Property::Order, grants.next().is_some()),
-            (
-                Property::Own,
-                others.any(|at| is_changed(before, after, at)),
-            ),
+            (Property::Own, changes.next().is_some()),
             (Property::Free, self.is_left(after, at)),
         ]);
         violated.first().copied()

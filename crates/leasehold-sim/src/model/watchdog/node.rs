@@ -33,10 +33,8 @@ impl Watchdog {
                 }
             }
             self.put_link(&mut next, run, node, link);
-            take(
-                &format_args!("{label} reads from a closed connection"),
-                next,
-            );
+            let step = format_args!("{label} reads from a closed connection");
+            take(&step, next);
         }
         if !link.messages.is_empty() {
             let mut link = link.clone();
@@ -125,10 +123,8 @@ impl Watchdog {
                 let (mut next, mut monitor) = (*state, monitor.clone());
                 monitor.died(self.setup.node_now());
                 self.put_monitor(&mut next, run, node, Some(monitor));
-                take(
-                    &format_args!("{label} detects the death of the client"),
-                    next,
-                );
+                let step = format_args!("{label} detects the death of the client");
+                take(&step, next);
             }
             if self.is_due(&monitor) {
                 let (mut next, mut monitor) = (*state, monitor);

@@ -302,7 +302,17 @@ impl Contenders {
                 if let Some(Addressed { op, to }) = next {
                     self.send(contender, to, &op, cx);
                 } else if tally.is_done() {
-                    self.finish_request(contender, cx);
+                    let Reply::Applied { outcome, .. } = tally.reply() else {
+                        unreachable!("nothing fails, but {tally:?}")
+                    };
+                    let reply = AcquireReply::Applied {
+                        outcome,
+                        now: StoreTime::default(),
+                        shard: None,
+                        notifies_changes: true,
+                    };
+                    it.acquisition.handle_reply(reply, cx.now(), cx.rng.f64());
+                    self.poll(contender, cx);
                 }
             }
             Phase::Releasing(replies) if is_release => {
@@ -314,24 +324,6 @@ impl Contenders {
             }
             _ => {}
         }
-    }
-
-    fn finish_request(&mut self, contender: usize, cx: &mut Simulation) {
-        let it = &mut self.contenders[contender];
-        let Phase::Acquiring(Some(tally)) = &it.phase else {
-            return;
-        };
-        let Reply::Applied { outcome, .. } = tally.reply() else {
-            unreachable!("nothing fails, but {tally:?}")
-        };
-        let reply = AcquireReply::Applied {
-            outcome,
-            now: StoreTime::default(),
-            shard: None,
-            notifies_changes: true,
-        };
-        it.acquisition.handle_reply(reply, cx.now(), cx.rng.f64());
-        self.poll(contender, cx);
     }
 
     fn handle_change(&mut self, contender: usize, master: usize, cx: &mut Simulation) {
