@@ -13,8 +13,6 @@ use crate::history::{Histories, Shape, timed};
 /// How many histories a mutation may survive. Most are noticed in the first three.
 const HISTORIES_MAX: u64 = 200;
 
-const START: u64 = 1_700_000_000_000_000;
-
 const TICK: Duration = Duration::from_micros(1);
 
 /// Before the end of every lease and queue.
@@ -91,10 +89,6 @@ impl Call<'_> {
     /// The holder in a record, unless its lease has ended.
     fn holder(&self, record: &Rows) -> Option<Holder> {
         record.holders(&self.environment).next().copied()
-    }
-
-    fn is_free(&self) -> bool {
-        self.holder(self.record).is_none()
     }
 
     fn set_head(&mut self, change: impl FnOnce(&mut Head)) {
@@ -192,10 +186,9 @@ fn play(seed: u64, shape: Shape, rule: Rule) -> Result<Counts, Violation> {
         passed_over.set(passed_over.get() + u64::from(!reached));
         reached
     };
-    let name = |_| (Rows::default(), StoreChecker::new(Duration::ZERO));
-    let mut names: Vec<_> = (0..histories.names).map(name).collect();
+    let mut names = vec![(Rows::default(), StoreChecker::new(Duration::ZERO)); histories.names];
     let mut counts = Counts::default();
-    let mut now = START;
+    let mut now: u64 = 1_700_000_000_000_000;
     for round in &histories.rounds {
         now = now.saturating_add_signed(round.step_ms * 1_000);
         let now = StoreTime::from_micros(now);
@@ -220,10 +213,7 @@ fn play(seed: u64, shape: Shape, rule: Rule) -> Result<Counts, Violation> {
                 }] += 1;
             }
             let nth = match &applied.outcome {
-                Outcome::Refused {
-                    queue_position: Some(1..),
-                    ..
-                } => Some(4),
+                Outcome::Refused { queue_position, .. } if *queue_position > Some(0) => Some(4),
                 Outcome::Stored => Some(5),
                 Outcome::Complete(_) => Some(6),
                 Outcome::Granted { run: Some(run), .. } => run.last.as_ref().map(|_| 7),
@@ -273,10 +263,9 @@ fn the_rule_keeps_every_promise() {
     for shape in [Shape::Standing, Shape::Running, Shape::RunningBack] {
         let mut total = Counts::default();
         for seed in 0..1_000 {
-            let counts = match play(seed, shape, |it| it.apply()) {
-                Ok(counts) => counts,
-                Err(violation) => panic!("{violation}\n{}", Histories::random(seed, shape, 4)),
-            };
+            let history = || Histories::random(seed, shape, 4);
+            let counts = play(seed, shape, |it| it.apply())
+                .unwrap_or_else(|violation| panic!("{violation}\n{}", history()));
             for (total, count) in total.iter_mut().zip(counts) {
                 *total += count;
             }
@@ -385,7 +374,7 @@ mutations! {
     }
     mutations_of_tokens_are_noticed {
         only(TokenOrder) "tokens of the clock alone": before |it| {
-            if it.is_free() { it.set_head(|head| head.counter = None); }
+            if it.holder(it.record).is_none() { it.set_head(|head| head.counter = None); }
         };
         only(TokenOrder) "blocks of tokens that overlap": after |it, _, applied| {
             if let Outcome::Granted { first, .. } = applied.outcome { it.set_head(|head| head.counter = Some(first)); }
@@ -420,14 +409,10 @@ mutations! {
             if let (Op::WriteNote { lease, .. }, Some(holder)) = (&mut it.op, named(it.record)) { *lease = holder.lease; }
         };
         at_least(Run) "the completion record is written whatever the holder": after |it, _, applied| {
-            if let (Op::Release { lease, note: Some(new), .. }, Outcome::Lost(_)) = (&it.op, &applied.outcome) {
-                let note = Note {
-                    lease: *lease,
-                    token: new.token,
-                    number: new.number,
-                    text: new.text.clone(),
-                    until: it.now().after_span(new.keep),
-                };
+            let Op::Release { lease, note: Some(new), .. } = &it.op else { return };
+            if let Outcome::Lost(_) = applied.outcome {
+                let (lease, token, number, text) = (*lease, new.token, new.number, new.text.clone());
+                let note = Note { lease, token, number, text, until: it.now().after_span(new.keep) };
                 let rows = vec![Change::Put(Part::Note(new.slot.clone()), Row::Note(note))];
                 it.record.store(Changes { head: None, rows });
             }
@@ -454,7 +439,7 @@ mutations! {
             it.apply()
         };
         at_least(Order) "a request that overtakes waiters": by |it| match it.op.clone() {
-            Op::Acquire(request) if it.is_free() => {
+            Op::Acquire(request) if it.holder(it.record).is_none() => {
                 let applied = it.apply_without_queue();
                 it.remove_waiter(request.lease);
                 applied
