@@ -108,11 +108,6 @@ pub(crate) trait Model {
 
     /// How many acquisitions have succeeded.
     fn successes(&self, state: &Self::State) -> usize;
-
-    /// The milestones that the steps so far have reached, one bit for each.
-    fn reached(&self) -> u32 {
-        0
-    }
 }
 
 /// The result of an exploration.
@@ -122,8 +117,6 @@ pub struct Report {
     pub states: usize,
     /// The most acquisitions that succeeded in one of them.
     pub successes: usize,
-    /// The milestones that were reached, one bit for each.
-    pub reached: u32,
     /// The violated properties, each with the labels of the steps of a shortest trace.
     pub violated: BTreeMap<Property, Vec<String>>,
 }
@@ -160,7 +153,6 @@ pub(crate) fn explore<M: Model>(model: &M, stop_after: Option<usize>) -> Report 
         number += 1;
     }
     report.states = states.len();
-    report.reached = model.reached();
     report
 }
 

@@ -1,13 +1,13 @@
 //! The variants that are explored. The table in `docs/model.md` states their expected results.
 
-/// Rows, each with its setup, what differs from that, and the milestones that it must reach.
+/// Rows, each with its setup, and what differs from that.
 macro_rules! table {
-    ($($what:literal: $setup:expr $(, $field:ident = $value:expr)* $(=> $($reaches:ident)+)?;)+) => {
+    ($($what:literal: $setup:expr $(, $field:ident = $value:expr)*;)+) => {
         vec![$({
             #[allow(unused_mut, reason = "not every row changes its setup")]
             let mut setup = $setup;
             $(setup.$field = $value;)*
-            setup.row($what)$(.reaches(&[$(Milestone::$reaches),+]))?
+            setup.row($what)
         }),+]
     };
 }
@@ -21,7 +21,6 @@ mod watchdog;
 
 use super::explore::{Model, Report, explore};
 use super::failover::Failover;
-use super::watchdog::Milestone;
 
 /// The document with the table of the results.
 const DOCUMENT: &str = include_str!("../../../../../docs/model.md");
@@ -32,8 +31,6 @@ pub struct Row {
     pub what: &'static str,
     /// The properties that break, and no others. `None`: it is not in the table.
     breaks: Option<Vec<&'static str>>,
-    /// The milestones that must be reached.
-    reaches: &'static [Milestone],
     /// The row of an independent model of the same, and its number of states.
     pub independent: &'static str,
     explore: Box<dyn Fn(Option<usize>) -> Report>,
@@ -62,7 +59,6 @@ trait Variant: Sized {
         Row {
             what,
             breaks: None,
-            reaches: &[],
             independent: "",
             explore: Box::new(move |stop_after| explore(&self, stop_after)),
         }
@@ -72,11 +68,6 @@ trait Variant: Sized {
 impl<T> Variant for T {}
 
 impl Row {
-    fn reaches(mut self, reaches: &'static [Milestone]) -> Self {
-        self.reaches = reaches;
-        self
-    }
-
     /// Visits its states, or stops when `stop_after` properties are violated and two acquisitions have succeeded.
     /// `None`: visits all states.
     #[must_use]
@@ -90,11 +81,6 @@ impl Row {
         let mut faults = Vec::new();
         if report.successes < 2 {
             faults.push(format!("at most {} successes", report.successes));
-        }
-        for milestone in self.reaches {
-            if report.reached & *milestone as u32 == 0 {
-                faults.push(format!("{milestone:?} is not reached"));
-            }
         }
         let violated: Vec<_> = report.violated.keys().map(ToString::to_string).collect();
         match &self.breaks {

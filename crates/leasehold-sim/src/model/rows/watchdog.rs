@@ -2,7 +2,7 @@
 
 use super::{Extent, Row, Variant};
 use crate::model::watchdog::{
-    DeathProof, Milestone, Nodes, ReleaseCondition, Renewal, Restart, Setup, Watchdog,
+    DeathProof, Nodes, ReleaseCondition, Renewal, Restart, Setup, Watchdog,
 };
 
 impl Setup {
@@ -35,16 +35,16 @@ pub(super) fn rows(extent: Extent) -> Vec<Row> {
 fn shipped() -> Vec<Row> {
     let (once, twice) = (once(), Setup::RULE);
     table! {
-        "a node on the host; the program runs twice": twice => WentOn Released Abandoned;
+        "a node on the host; the program runs twice": twice;
         "the program runs once, and a connection ends twice": once, lost_connections = 2;
         "and the client abandons leases that it cannot release":
             once, lost_connections = 2, abandons_leases = true;
         "the node restarts without its data": once, node_restarts = 1;
         "the node may be slow, without a limit": once, slow_nodes = 1;
-        "actions fail and come late": once, failed_actions = 2, late_actions = 2 => LateWithoutEffect;
-        "the program dies before its child": once, child = true => KeptForChild Released;
+        "actions fail and come late": once, failed_actions = 2, late_actions = 2;
+        "the program dies before its child": once, child = true;
         "the lease may be renewed for three ticks": once, max_hold = Some(3);
-        "a remote node; the program runs twice": twice, nodes = Nodes::Remote => WentOn Abandoned;
+        "a remote node; the program runs twice": twice, nodes = Nodes::Remote;
     }
 }
 
@@ -96,7 +96,7 @@ fn larger() -> Vec<Row> {
         "and a connection ends": both, lost_connections = 1;
         "and a node restarts without its data": both, node_restarts = 1;
         "and a node may be slow: stopped, or disconnected from client or store":
-            both, slow_nodes = 1 => KeptByOne WentOn Released;
+            both, slow_nodes = 1;
         "a node on the host, actions come late, the program runs twice": late(twice);
         "without late actions; a connection ends, and the node restarts without its data":
             twice, lost_connections = 1, node_restarts = 1;

@@ -4,7 +4,6 @@ use leasehold_core::watchdog::{NodeSession, SessionAction};
 
 use super::setup::Setup;
 use super::state::{FREE, Link, Message, Phase, RIVAL, State, UNLIMITED};
-use super::steps::Milestone;
 use super::{Take, Watchdog, label};
 
 impl Watchdog {
@@ -86,9 +85,6 @@ impl Watchdog {
             let mut next = *state;
             if setup.renew(&mut next, state.current()) {
                 next.age = 0;
-                if over {
-                    self.reach(Milestone::WentOn);
-                }
                 take(&"the client renews", next);
             } else {
                 self.leave(&mut next);

@@ -15,7 +15,7 @@ mod setup;
 mod state;
 mod steps;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 
 use foldhash::fast::FixedState;
 use indexmap::IndexSet;
@@ -25,7 +25,6 @@ use self::setup::MAX_PAUSE;
 pub(crate) use self::setup::{DeathProof, Nodes, ReleaseCondition, Renewal, Restart, Setup};
 pub(crate) use self::state::State;
 use self::state::{FREE, HOST, Link, NODES, RUNS, UNLIMITED};
-pub(crate) use self::steps::Milestone;
 use super::explore::{Model, Property, Take};
 
 /// The monitor of one client at one node.
@@ -40,8 +39,6 @@ pub(crate) struct Watchdog {
     setup: Setup,
     monitors: Pool<Monitor>,
     links: Pool<Link>,
-    /// The milestones that were reached, one bit for each.
-    milestones: Cell<u32>,
 }
 
 impl Watchdog {
@@ -52,7 +49,6 @@ impl Watchdog {
             setup,
             monitors: Pool::default(),
             links: Pool::default(),
-            milestones: Cell::new(0),
         }
     }
 
@@ -129,10 +125,6 @@ impl Model for Watchdog {
 
     fn successes(&self, state: &State) -> usize {
         usize::from(state.acquired) + usize::from(state.rival > 0)
-    }
-
-    fn reached(&self) -> u32 {
-        self.milestones.get()
     }
 }
 

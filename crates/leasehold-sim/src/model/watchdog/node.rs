@@ -5,7 +5,6 @@ use leasehold_core::watchdog::{ActionResult, Liveness, WatchdogAction};
 use super::rule::TICK;
 use super::setup::{DeathProof, MAX_PAUSE};
 use super::state::{HOST, InFlight, Kind, Message, RUNS, State, UNLIMITED};
-use super::steps::Milestone;
 use super::{Monitor, Property, Take, Watchdog, label};
 
 impl Watchdog {
@@ -232,10 +231,6 @@ impl Watchdog {
         let mut next = *state;
         let renewed = self.apply(&mut next, flight.acquisition, flight.kind);
         if state.is_timely(node) {
-            let mut others = self.nodes().filter(|other| *other != node);
-            if renewed && others.any(|other| !state.is_timely(other)) {
-                self.reach(Milestone::KeptByOne);
-            }
             next.in_flight[at] = None;
             self.handle_reply(&mut next, flight, result(renewed));
         } else {
@@ -298,9 +293,6 @@ impl Watchdog {
                 next.late[at] = None;
                 next.unwanted = 0;
                 self.apply(&mut next, acquisition, kind);
-                if next.holder == state.holder && next.remaining == state.remaining {
-                    self.reach(Milestone::LateWithoutEffect);
-                }
                 take(&format_args!("the store applies late: {kind:?}"), next);
             }
         }

@@ -2,29 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold_core::watchdog::Liveness;
-
 use super::rule::TICK;
 use super::setup::{DeathProof, INTERVAL, MAX_PAUSE};
 use super::state::{FREE, HOST, Kind, Link, NODES, Phase, RUNS, State, UNLIMITED};
 use super::{Property, Take, Watchdog};
-
-/// A milestone that a model must reach: otherwise it would prove nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Milestone {
-    /// A holder whose deadline had passed received the renewal of its lease.
-    WentOn = 1,
-    /// A node has released a dead client's lease.
-    Released = 2,
-    /// A client was silent for too long.
-    Abandoned = 4,
-    /// A late action had no effect.
-    LateWithoutEffect = 8,
-    /// A node kept a lease while the other one was slow.
-    KeptByOne = 16,
-    /// A lease was kept for the child of a dead program.
-    KeptForChild = 32,
-}
 
 impl State {
     pub(super) fn violate(&mut self, property: Property) {
@@ -130,11 +111,6 @@ impl Watchdog {
         }
     }
 
-    pub(super) fn reach(&self, milestone: Milestone) {
-        let reached = self.milestones.get() | milestone as u32;
-        self.milestones.set(reached);
-    }
-
     /// Checks the effect of an action.
     pub(super) fn check_action(&self, before: &State, after: &mut State, of: u8, kind: Kind) {
         if (before.holder, before.remaining) == (after.holder, after.remaining) {
@@ -145,14 +121,9 @@ impl Watchdog {
         } else if before.holder != of {
             after.violate(Property::Own);
         }
-        let is_kept = before.is_wanted(of) && before.phase == Phase::Holding;
-        match kind {
-            Kind::Release if before.holder == of && before.is_living(before.run_of(of)) => {
-                after.violate(Property::Living);
-            }
-            Kind::Release => self.reach(Milestone::Released),
-            Kind::Renew if is_kept && !before.main => self.reach(Milestone::KeptForChild),
-            Kind::Renew => {}
+        let is_release = kind == Kind::Release && before.holder == of;
+        if is_release && before.is_living(before.run_of(of)) {
+            after.violate(Property::Living);
         }
     }
 
@@ -231,9 +202,6 @@ impl Watchdog {
                 let Some(monitor) = self.monitor(state, run, node) else {
                     continue;
                 };
-                if monitor.liveness(now) == Liveness::Abandoned && !monitor.is_empty() {
-                    self.reach(Milestone::Abandoned);
-                }
                 if monitor.is_finished(now) {
                     self.put_monitor(state, run, node, None);
                 }
