@@ -164,7 +164,7 @@ impl Simulation {
             stall: Stall::default(),
             watchers: Vec::new(),
             values: Values::default(),
-            store_checker: StoreChecker::new(Duration::ZERO),
+            store_checker: StoreChecker::default(),
             holders: Sequence::default(),
             completed: BTreeMap::new(),
             daily: Daily::default(),

@@ -11,7 +11,7 @@ use super::promise::{Promise, Violation};
 /// The largest number that is exact in a Lua number, and so the largest token.
 const TOKEN_MAX: u64 = (1 << 53) - 1;
 
-/// The hold interval of one lease. Its end is known up to the slack of the checker.
+/// The hold interval of one lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
     pub(super) lease: LeaseId,
@@ -39,13 +39,6 @@ impl Hold {
     }
 }
 
-/// The hold that certainly lasts, and the one that may.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Holds {
-    pub(super) certain: Option<Hold>,
-    pub(super) possible: Option<Hold>,
-}
-
 impl StoreChecker {
     /// Checks the holder that an inspection returned, with its hold count, and whether it is in its minimum hold.
     ///
@@ -57,28 +50,21 @@ impl StoreChecker {
         holder: Option<(LeaseId, u32, bool)>,
         now: StoreTime,
     ) -> Result<(), Violation> {
-        let Holds { certain, possible } = self.holds(now.as_micros());
-        let expected = possible.map(|hold| (hold.lease, hold.count.get(), hold.is_reserved));
-        let fits = holder == expected || (holder.is_none() && certain.is_none());
+        let held = self.held(now.as_micros());
+        let expected = held.map(|hold| (hold.lease, hold.count.get(), hold.is_reserved));
         let what = || format!("{holder:?} inspected at {now:?}, held: {:?}", self.hold);
-        fits.then_some(())
-            .ok_or_else(|| Promise::HoldCount.violated(what()))
+        let checked = Promise::HoldCount.check(holder == expected);
+        checked.map_err(|promise| promise.violated(what()))
     }
 
-    pub(super) fn holds(&self, now: u64) -> Holds {
-        let until = |early: u64, late: u64| {
-            let lasts = |hold: &Hold| now.saturating_add(early) < hold.until.saturating_add(late);
-            self.hold.filter(lasts)
-        };
-        Holds {
-            certain: until(self.slack, 0),
-            possible: until(0, self.slack),
-        }
+    /// The hold, if it lasts.
+    pub(super) fn held(&self, now: u64) -> Option<Hold> {
+        self.hold.filter(|hold| now < hold.until)
     }
 
-    /// Drops a hold that is certainly over: a clock that is set back does not bring it back.
+    /// Drops a hold that is over: a clock that is set back does not bring it back.
     pub(super) fn expire(&mut self, now: u64) {
-        self.hold = self.holds(now).possible;
+        self.hold = self.held(now);
     }
 
     /// A hold begins, or its ttl starts anew. That never ends it earlier.
@@ -90,7 +76,7 @@ impl StoreChecker {
 
     /// Checks that a request was applied for the lease that holds the lock.
     pub(super) fn check_own(&self, lease: LeaseId, now: u64) -> Result<Hold, Promise> {
-        let own = self.holds(now).possible.filter(|hold| hold.is_of(lease));
+        let own = self.held(now).filter(|hold| hold.is_of(lease));
         own.ok_or(Promise::Exclusion)
     }
 
@@ -101,12 +87,9 @@ impl StoreChecker {
         now: u64,
     ) -> Result<(), Promise> {
         // A lease holds the lock, so the reply states its time.
-        let time_left = time_left.ok_or(Promise::Refusal)?.as_micros();
-        let time_left = u64::try_from(time_left).unwrap_or(u64::MAX);
-        let held = self.holds(now).possible;
-        let is_kept = held.is_some_and(|other| {
-            let expected = other.until.saturating_sub(now);
-            !other.is_of(lease) && time_left.abs_diff(expected) <= self.slack
+        let is_kept = self.held(now).is_some_and(|other| {
+            let expected = Duration::from_micros(other.until - now);
+            !other.is_of(lease) && time_left == Some(expected)
         });
         Promise::Refusal.check(is_kept)
     }
@@ -114,16 +97,13 @@ impl StoreChecker {
     /// Checks and adds the block of a grant. A repeated request of the holder gets the first token of its block again.
     pub(super) fn grant_tokens(
         &mut self,
-        Holds { certain, possible }: Holds,
+        held: Option<Hold>,
         lease: LeaseId,
         (first, count): (u64, u64),
     ) -> Result<(), Promise> {
-        let is_repeated = |hold: &Hold| hold.is_of(lease) && hold.first == first;
         let has_grown = first > self.last_token;
-        let is_kept = match certain.filter(|hold| hold.is_of(lease)) {
-            Some(own) => is_repeated(&own),
-            None => has_grown || possible.as_ref().is_some_and(is_repeated),
-        };
+        let own = held.filter(|hold| hold.is_of(lease));
+        let is_kept = own.map_or(has_grown, |own| own.first == first);
         if has_grown {
             self.last_token = first + count - 1;
         }

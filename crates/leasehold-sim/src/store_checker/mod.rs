@@ -12,7 +12,6 @@ mod queue;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use leasehold_core::record::{Kind, Unless};
 use leasehold_core::{
@@ -20,7 +19,7 @@ use leasehold_core::{
     Outcome, Removal, Slot, StoreTime, Ttl, Whom,
 };
 
-use self::hold::{Hold, Holds};
+use self::hold::Hold;
 pub use self::promise::{Promise, Violation};
 use self::queue::{Queue, Waiter};
 
@@ -63,19 +62,9 @@ pub struct StoreChecker {
     /// The ids of all arrivals at latches.
     arrived: BTreeSet<ArrivalId>,
     last_token: u64,
-    slack: u64,
 }
 
 impl StoreChecker {
-    /// A checker of a store that rounds the ends of leases by up to `slack`.
-    #[must_use]
-    pub fn new(slack: Duration) -> Self {
-        Self {
-            slack: u64::try_from(slack.as_micros()).unwrap_or(u64::MAX),
-            ..Self::default()
-        }
-    }
-
     /// Checks one operation. `reaches` returns whether a client lives, so that the store can notify it.
     ///
     /// # Errors
@@ -144,14 +133,14 @@ impl StoreChecker {
         reply: &Outcome,
         at: At<'_>,
     ) -> Result<(), Promise> {
-        let holds = self.holds(at.now);
+        let held = self.held(at.now);
         let (lease, ttl, tokens) = (request.lease, request.ttl, request.tokens.get().into());
         match reply {
             Outcome::Granted { first, .. } => {
                 let first = first.get();
-                Promise::Exclusion.check(holds.certain.is_none_or(|hold| hold.is_of(lease)))?;
-                self.grant_tokens(holds, lease, (first, tokens))?;
-                if holds.certain.is_none() {
+                Promise::Exclusion.check(held.is_none_or(|hold| hold.is_of(lease)))?;
+                self.grant_tokens(held, lease, (first, tokens))?;
+                if held.is_none() {
                     self.serve(lease, at)?;
                 }
                 let own = self.hold.filter(|hold| hold.is_of(lease));
@@ -177,7 +166,7 @@ impl StoreChecker {
                 Promise::Order.check(queue_position.map(u64::from) == expected)
             }
             Outcome::Complete(note) => {
-                let is_held = holds.certain.is_some_and(|hold| hold.is_of(lease));
+                let is_held = held.is_some_and(|hold| hold.is_of(lease));
                 let slot = request.unless.as_ref().map(Unless::slot);
                 Promise::Run.check(!is_held && self.is_written(slot, note))
             }
@@ -221,17 +210,14 @@ impl StoreChecker {
                     Whom::All => true,
                     Whom::One(lease) => hold.lease == *lease,
                 };
-                let Holds { certain, possible } = self.holds(now);
-                let held = possible.filter(is_meant).map(|hold| hold.lease);
-                let is_missed = leases.is_empty() && certain.as_ref().is_some_and(is_meant);
+                let held = self.held(now).filter(is_meant).map(|hold| hold.lease);
                 self.hold = self.hold.filter(|hold| !is_meant(hold));
-                let is_known = leases.is_empty() || *leases == Vec::from_iter(held);
-                Promise::Loss.check(is_known && !is_missed)
+                Promise::Loss.check(*leases == Vec::from_iter(held))
             }
             (_, Outcome::Lost(_)) => {
                 let lease = op.lease().ok_or(Promise::Reply)?;
                 let is_own = |hold: &Hold| hold.is_of(lease);
-                let is_held = self.holds(now).certain.as_ref().is_some_and(is_own);
+                let is_held = self.held(now).as_ref().is_some_and(is_own);
                 self.hold = self.hold.filter(|hold| !is_own(hold));
                 self.queue.leave(lease);
                 Promise::Loss.check(!is_held)
@@ -269,17 +255,17 @@ impl StoreChecker {
 
     /// Checks that a lock is not a latch, nor a latch a lock.
     fn check_kind(&mut self, reply: &Outcome, at: At<'_>) -> Result<(), Promise> {
-        let Holds { certain, possible } = self.holds(at.now);
+        let held = self.held(at.now);
         Promise::Kind.check(match reply {
             Outcome::Arrived(_)
             | Outcome::Removed(_)
             | Outcome::Mismatch(Mismatch::Kind(Kind::Latch) | Mismatch::Count { .. }) => {
                 let first = self.queue.pass_over(|lease| !at.reaches(lease));
-                certain.is_none() && first.is_none()
+                held.is_none() && first.is_none()
             }
             Outcome::Mismatch(Mismatch::Kind(_)) => {
                 let is_awaited = !self.queue.waiters().is_empty();
-                possible.is_some() || is_awaited
+                held.is_some() || is_awaited
             }
             _ => true,
         })
@@ -351,15 +337,15 @@ impl StoreChecker {
     }
 
     fn handle_grant(&mut self, grant: &Grant, at: At<'_>) -> Result<(), Promise> {
-        let holds = self.holds(at.now);
+        let held = self.held(at.now);
         let lease = grant.lease;
-        Promise::Exclusion.check(holds.certain.is_none())?;
+        Promise::Exclusion.check(held.is_none())?;
         let waiter = self.queue.find(lease).ok_or(Promise::Wake)?;
         Promise::Wake.check(at.reaches(lease) && grant.now.as_micros() == at.now)?;
         let acceptance = waiter.ttl.as_millis().min(ACCEPTANCE_MS);
         Promise::Acceptance.check(grant.ttl.as_millis() == acceptance)?;
         let first = grant.first.get();
-        self.grant_tokens(holds, lease, (first, waiter.tokens))?;
+        self.grant_tokens(held, lease, (first, waiter.tokens))?;
         self.serve(lease, at)?;
         let hold = Hold::new(lease, first, NonZeroU32::MIN, 0);
         self.begin(hold, at.now, grant.ttl);
@@ -374,7 +360,7 @@ impl StoreChecker {
 
     /// A lock is not free while a living waiter is in its queue. Dead ones are removed.
     fn check_waiters(&mut self, at: At<'_>) -> Result<(), Promise> {
-        if self.holds(at.now).possible.is_some() {
+        if self.held(at.now).is_some() {
             return Ok(());
         }
         let waiters = std::mem::take(&mut self.queue);

@@ -1,6 +1,7 @@
 //! The rule keeps every promise, and the checker notices every mutation of it.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use leasehold_core::record::{
     Body, Change, Changes, Class, End, Head, LeaseKind, Leases, Note, Part, QueueHead, Row,
@@ -186,7 +187,7 @@ fn play(seed: u64, shape: Shape, rule: Rule) -> Result<Counts, Violation> {
         passed_over.set(passed_over.get() + u64::from(!reached));
         reached
     };
-    let mut names = vec![(Rows::default(), StoreChecker::new(Duration::ZERO)); histories.names];
+    let mut names = vec![(Rows::default(), StoreChecker::default()); histories.names];
     let mut counts = Counts::default();
     let mut now: u64 = 1_700_000_000_000_000;
     for round in &histories.rounds {
