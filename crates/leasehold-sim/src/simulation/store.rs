@@ -14,7 +14,6 @@ use super::network::Request;
 use super::node::{Node, NodeEvent};
 use super::values::{Observed, value};
 use super::{Event, Mutation, Occurrence, Simulation, Violation, nanos};
-use crate::store_checker::Observation;
 
 /// A stop of the store.
 #[derive(Debug, Default)]
@@ -157,13 +156,8 @@ impl Simulation {
         });
         let (outcome, notices) = (applied.outcome, applied.notices);
         if !self.setup.mutation.is_some_and(Mutation::changes_store) {
-            let observation = Observation {
-                op: &op,
-                reply: &outcome,
-                notices: &notices,
-                now,
-            };
-            let checked = self.store_checker.observe(observation, reaches);
+            let checker = &mut self.store_checker;
+            let checked = checker.observe(&op, &outcome, &notices, now, reaches);
             checked.map_err(|violation| Violation::Store(violation.promise))?;
         }
         self.count_outcome(&op, &outcome);

@@ -26,19 +26,6 @@ use self::queue::{Queue, Waiter};
 /// The longest acceptance ttl, in milliseconds.
 const ACCEPTANCE_MS: u64 = 3_000;
 
-/// One operation, and what the store did with it.
-#[derive(Clone, Copy, Debug)]
-pub struct Observation<'a> {
-    /// The operation.
-    pub op: &'a Op,
-    /// The reply to it.
-    pub reply: &'a Outcome,
-    /// The notices that were sent to living waiters, in this order.
-    pub notices: &'a [Notice],
-    /// The store's time.
-    pub now: StoreTime,
-}
-
 /// The store's time, and the clients that it can notify.
 #[derive(Clone, Copy)]
 struct At<'a> {
@@ -65,28 +52,37 @@ pub struct StoreChecker {
 }
 
 impl StoreChecker {
-    /// Checks one operation. `reaches` returns whether a client lives, so that the store can notify it.
+    /// Checks one operation: its reply, and the notices that were sent to living waiters, in this order. `reaches` returns
+    /// whether a client lives, so that the store can notify it.
     ///
     /// # Errors
     ///
     /// The promise that was violated.
     pub fn observe(
         &mut self,
-        observation: Observation<'_>,
+        op: &Op,
+        reply: &Outcome,
+        notices: &[Notice],
+        now: StoreTime,
         reaches: impl Fn(ClientId) -> bool,
     ) -> Result<(), Violation> {
         let before = self.clone();
         let at = At {
-            now: observation.now.as_micros(),
+            now: now.as_micros(),
             reaches: &reaches,
         };
-        let what = || format!("{observation:?}, {before:?}");
-        let checked = self.check(observation, at);
+        let what = || format!("{op:?} at {now:?}: {reply:?}, {notices:?}, {before:?}");
+        let checked = self.check(op, reply, notices, at);
         checked.map_err(|promise| promise.violated(what()))
     }
 
-    fn check(&mut self, observation: Observation<'_>, at: At<'_>) -> Result<(), Promise> {
-        let (op, reply, notices) = (observation.op, observation.reply, observation.notices);
+    fn check(
+        &mut self,
+        op: &Op,
+        reply: &Outcome,
+        notices: &[Notice],
+        at: At<'_>,
+    ) -> Result<(), Promise> {
         self.queue.expire(at.now);
         self.expire(at.now);
         match op {

@@ -222,13 +222,7 @@ fn play(seed: u64, shape: Shape, rule: Rule) -> Result<Counts, Violation> {
                 _ => None,
             };
             nth.into_iter().for_each(|nth: usize| counts[nth] += 1);
-            let observation = Observation {
-                op,
-                reply: &applied.outcome,
-                notices,
-                now,
-            };
-            checker.observe(observation, reaches)?;
+            checker.observe(op, &applied.outcome, notices, now, reaches)?;
             let holder = holder.map(|it| (it.lease, it.count.get(), it.is_reserved));
             checker.inspect(holder, now)?;
         }
