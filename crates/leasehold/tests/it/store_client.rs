@@ -10,7 +10,7 @@ use leasehold::__private::store::{
 use leasehold::{Error, ErrorKind};
 use leasehold_core::{
     Access, Acquire, Claim, ClientId, Grant, LeaseId, Loss, Name, Namespace, Notice, Op, Outcome,
-    ScopeName, StoreTime, Token, TokenCount, Ttl, Whom,
+    ScopeName, StoreTime, TokenCount, Ttl, Whom,
 };
 use leasehold_testkit::eventually_async;
 
@@ -87,23 +87,6 @@ pub(crate) fn access(mut request: Request, access: Access) -> Request {
         acquire.claim = Claim::Access(access);
     }
     request
-}
-
-/// A conversion of a lease, which has this token, that waits.
-pub(crate) fn convert(name: &str, number: u64, first: u64, claim: Claim) -> Request {
-    let request = acquire(name, number);
-    let (Some(lease), Some(ttl)) = (request.op.lease(), request.op.ttl()) else {
-        panic!("{request:?}");
-    };
-    let op = Op::Convert {
-        lease,
-        first: Token::new(first).unwrap(),
-        claim,
-        ttl,
-        tokens: TokenCount::MIN,
-        wait: true,
-    };
-    Request::new(request.key, op)
 }
 
 /// An acquisition that reserves a block of tokens.

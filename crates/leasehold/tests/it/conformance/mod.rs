@@ -17,7 +17,6 @@ mod min_hold;
 mod observing;
 mod operations;
 mod order;
-mod shares;
 mod sharing;
 mod threads;
 mod trying;
@@ -108,8 +107,6 @@ conformance! {
         min_hold::a_released_lock_stays_taken_until_its_end,
         min_hold::a_forced_release_ends_it,
         operations::the_same_operation_twice_equals_once,
-        shares::permits_are_granted_or_refused_with_a_reason,
-        shares::readers_are_granted_or_refused_with_a_reason,
         sharing::shared_locks_are_made_or_refused_with_a_reason,
         sharing::a_set_is_held_as_a_whole_or_not_at_all,
         sharing::sets_in_any_order_never_wait_for_each_other,
@@ -143,8 +140,6 @@ conformance! {
         jobs::all_waiters_return_when_the_run_is_complete,
         latches::waiters_of_one_that_expires_wait_for_the_next,
         observing::each_change_of_the_queue_is_noticed,
-        shares::waiters_for_permits_are_served_in_their_order,
-        shares::a_semaphore_is_listed_with_its_first_holder_and_its_waiters,
         sharing::permits_are_shared_and_waited_for_in_order,
         sharing::readers_share_the_lock_and_a_writer_is_alone,
         sharing::a_set_has_locks_of_several_kinds,
@@ -161,14 +156,7 @@ conformance! {
     }
     // What the rule decides. The random histories of each store compare its replies and notices with the rule.
     queue {
-        shares::holders_share_the_permits,
-        shares::a_release_of_all_permits_serves_all_waiters,
-        shares::the_lease_of_one_holder_of_permits_ends,
-        shares::a_revocation_ends_the_leases_of_all_holders_of_permits,
-        shares::a_request_that_does_not_match_a_semaphore_changes_nothing,
-        shares::readers_have_one_token_and_a_writer_its_own,
-        shares::an_upgrade_waits_for_the_readers_before_all_others,
-        shares::numbers_are_reused_and_a_set_limit_governs,
+        operations::a_release_of_all_permits_serves_all_waiters,
         sharing::a_resize_that_was_dropped_is_known_at_the_next_one,
         sharing::a_writer_of_a_client_ends_a_window_that_begins_while_it_waits,
         sharing::an_upgrade_waits_for_the_readers_only,

@@ -1,13 +1,15 @@
-//! Single operations, below the driver, which are repeated after a lost reply.
+//! Operations below the driver: repeated after a lost reply, and more grants than the rule makes in one step.
 
 use std::num::NonZeroU32;
 
-use leasehold::__private::store::{Request, Store};
-use leasehold_core::{Op, Outcome};
+use leasehold::__private::store::{Event, Request, Store};
+use leasehold_core::{Notice, Op, Outcome};
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::readings::Readings as _;
-use crate::store_client::{FREE, acquire, enter, key, outcome, release, renew};
+use crate::store_client::{
+    FREE, StoreClient, acquire, enter, granted, key, outcome, permits, release, renew, space, wait,
+};
 
 /// An acquisition for so many holds.
 fn acquire_times(name: &str, number: u64, holds: u32) -> Request {
@@ -47,4 +49,30 @@ pub(super) async fn the_same_operation_twice_equals_once(fixture: Fixture) {
     assert_eq!(count().await, Some(1));
     assert_eq!(twice(release(&name, 1)).await, [Outcome::Released, FREE]);
     assert_eq!(count().await, None);
+}
+
+/// The store goes on by itself. The waiters have the store handle of the holder, or
+/// another one.
+pub(super) async fn a_release_of_all_permits_serves_all_waiters(fixture: Fixture) {
+    const WAITERS: u32 = 200;
+    let (one, other) = (fixture.store().await, fixture.store().await);
+    let [holder, near, far] =
+        [&one, &one, &other].map(|store| StoreClient::unique(store).subscribed(&space()));
+    for waiter in [near, far] {
+        let name = fresh_name("permits");
+        let all = permits(acquire(&name, 1), WAITERS, WAITERS);
+        granted(&*holder.store, holder.own(all)).await;
+        for number in 0..WAITERS {
+            let request = permits(wait(&name, number.into()), 1, WAITERS);
+            assert_eq!(waiter.join(request).await, number);
+        }
+        holder.release(&name, 1).await;
+        let events = waiter.next_events(usize::try_from(WAITERS).unwrap()).await;
+        for (number, event) in (0..).zip(events) {
+            let lease = waiter.lease(number);
+            let is_granted =
+                matches!(&event, Event::Notice(_, Notice::Granted(grant)) if grant.lease == lease);
+            assert!(is_granted, "{number}: {event:?}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use leasehold::__private::store::Feature;
 use leasehold::{
     Cause, Client, ErrorKind, LeaseKind, LeaseOptions, Mutex, RwLock, Semaphore, State, Token,
 };
-use leasehold_core::Op;
+use leasehold_core::{Access, Op};
 use leasehold_testkit::eventually_async;
 use tokio::time::{Instant, timeout};
 
@@ -15,6 +15,7 @@ use super::assert_conflict;
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::nothing_is_left;
 use crate::recording_store::{RecordingStore, Valve};
+use crate::store_client::{access, acquire, granted, permits, rejected};
 use crate::waiters::{SOON, soon, spawn_polled};
 
 /// Longer than readers of a process share a lease, and shorter than all else that is timed.
@@ -53,21 +54,31 @@ async fn waiting(client: &Client, name: &str) -> Option<usize> {
     info.map(|info| info.waiters.len())
 }
 
+/// By a client, and by a store below it.
 pub(super) async fn shared_locks_are_made_or_refused_with_a_reason(fixture: Fixture) {
-    let (client, name) = (fixture.client().await, fresh_name("shares"));
-    let kind = fixture.store().await.capabilities().kind;
-    let refusals = [
-        (Feature::Semaphores, client.semaphore(&name, 2).err()),
-        (Feature::RwLocks, client.rw_lock(&name).err()),
-    ];
-    for (feature, refusal) in refusals {
-        match (kind.refusal(feature), refusal) {
-            (None, None) => {}
-            (Some(reason), Some(error)) => {
-                assert_eq!(error.kind(), ErrorKind::Unsupported);
-                assert!(error.to_string().contains(reason), "{error}");
-            }
-            (reason, refusal) => panic!("{feature:?}: {reason:?}, {refusal:?}"),
+    let (client, store) = (fixture.client().await, fixture.store().await);
+    let names = ["permits", "access"].map(fresh_name);
+    let [semaphore, rw_lock] = names.each_ref().map(|name| acquire(name, 1));
+    for (feature, made, request) in [
+        (
+            Feature::Semaphores,
+            client.semaphore(&names[0], 2).map(drop),
+            permits(semaphore, 1, 2),
+        ),
+        (
+            Feature::RwLocks,
+            client.rw_lock(&names[1]).map(drop),
+            access(rw_lock, Access::Read),
+        ),
+    ] {
+        let Some(reason) = store.capabilities().kind.refusal(feature) else {
+            made.unwrap();
+            granted(&*store, request).await;
+            continue;
+        };
+        for error in [made.unwrap_err(), rejected(&*store, request).await] {
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains(reason), "{error}");
         }
     }
 }
@@ -388,14 +399,18 @@ pub(super) async fn a_forced_release_ends_the_leases_of_all_holders(fixture: Fix
 pub(super) async fn all_holders_are_described(fixture: Fixture) {
     let [(first, a), (second, b)] = semaphores(&fixture, 3).await;
     let permits = [a.acquire_many(2).await.unwrap(), b.acquire().await.unwrap()];
-    let mutex = first.mutex(a.name()).unwrap();
-    let info = mutex.inspect().await.unwrap().unwrap();
-    assert_eq!((info.kind, info.permits), (LeaseKind::Semaphore, Some(3)));
-    let mut leases = vec![(info.lease.client, info.weight)];
-    let others = info.others.iter();
-    leases.extend(others.map(|it| (it.lease.client, Some(it.weight))));
-    leases.sort_by_key(|(_, weight)| *weight);
-    assert_eq!(leases, [(second.id(), Some(1)), (first.id(), Some(2))]);
+    let inspected = first.mutex(a.name()).unwrap().inspect().await.unwrap();
+    let mut listed = first.locks().await.unwrap();
+    listed.retain(|info| info.name == a.name());
+    assert_eq!(listed.len(), 1);
+    for info in inspected.into_iter().chain(listed) {
+        assert_eq!((info.kind, info.permits), (LeaseKind::Semaphore, Some(3)));
+        let mut leases = vec![(info.lease.client, info.weight)];
+        let others = info.others.iter();
+        leases.extend(others.map(|it| (it.lease.client, Some(it.weight))));
+        leases.sort_by_key(|(_, weight)| *weight);
+        assert_eq!(leases, [(second.id(), Some(1)), (first.id(), Some(2))]);
+    }
     for permit in permits {
         permit.release().await.unwrap();
     }
