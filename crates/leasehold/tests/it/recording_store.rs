@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold::__private::store::{BoxFuture, ForwardingStore, Reply, Request, Store};
@@ -24,13 +23,10 @@ pub(crate) enum Valve {
 
 /// A batch and its outcomes.
 #[derive(Clone, Debug)]
-pub(crate) struct Batch {
-    pub(crate) ops: Vec<Op>,
+struct Batch {
+    ops: Vec<Op>,
     /// One per operation. Empty as long as there is no reply.
-    pub(crate) outcomes: Vec<Outcome>,
-    /// When it arrived and when its reply was sent, in the order of all events at all recorders.
-    pub(crate) came: u64,
-    pub(crate) replied: u64,
+    outcomes: Vec<Outcome>,
 }
 
 #[derive(Debug)]
@@ -49,12 +45,6 @@ struct Recorded {
     begin: usize,
     /// How often the client was registered.
     registrations: usize,
-}
-
-/// The number of an event in the order of all events at all recorders.
-fn stamp() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::SeqCst)
 }
 
 impl RecordingStore {
@@ -79,7 +69,7 @@ impl RecordingStore {
     }
 
     /// The batches so far, without those that only renew, which are timed.
-    pub(crate) fn batches(&self) -> Vec<Batch> {
+    fn batches(&self) -> Vec<Batch> {
         let renews = |op: &Op| matches!(op, Op::Renew { count: None, .. });
         let mut batches = self.all_batches();
         batches.retain(|batch| !batch.ops.iter().all(renews));
@@ -87,7 +77,7 @@ impl RecordingStore {
     }
 
     /// All batches so far.
-    pub(crate) fn all_batches(&self) -> Vec<Batch> {
+    fn all_batches(&self) -> Vec<Batch> {
         let recorded = self.recorded();
         recorded.batches[recorded.begin..].to_vec()
     }
@@ -135,7 +125,7 @@ impl RecordingStore {
     }
 
     /// The number of leases that joined the queue so far.
-    pub(crate) fn queued(&self) -> usize {
+    fn queued(&self) -> usize {
         let batches = self.batches();
         let queued = batches.iter().flat_map(|batch| batch.queued());
         queued.collect::<HashSet<LeaseId>>().len()
@@ -171,8 +161,6 @@ impl RecordingStore {
             recorded.batches.push(Batch {
                 ops: requests.iter().map(|request| request.op.clone()).collect(),
                 outcomes: Vec::new(),
-                came: stamp(),
-                replied: u64::MAX,
             });
             recorded.batches.len() - 1
         };
@@ -182,11 +170,8 @@ impl RecordingStore {
             Reply::Applied { outcome, .. } => Some(outcome.clone()),
             Reply::Rejected(_) | Reply::Unknown(_) => None,
         });
-        {
-            let batch = &mut self.recorded().batches[at];
-            batch.outcomes = outcomes.collect::<Option<_>>().unwrap_or_default();
-            batch.replied = stamp();
-        }
+        let outcomes: Option<Vec<_>> = outcomes.collect();
+        self.recorded().batches[at].outcomes = outcomes.unwrap_or_default();
         self.pass(Valve::ClosedAfter).await;
         replies
     }
@@ -194,7 +179,7 @@ impl RecordingStore {
 
 impl Batch {
     /// The leases that joined the queue.
-    pub(crate) fn queued(&self) -> impl Iterator<Item = LeaseId> {
+    fn queued(&self) -> impl Iterator<Item = LeaseId> {
         let replied = self.ops.iter().zip(&self.outcomes);
         replied.filter_map(|(op, outcome)| match (op, outcome) {
             (Op::Acquire(acquire), Outcome::Refused { queue_position, .. }) => {

@@ -16,7 +16,6 @@ mod listings;
 mod min_hold;
 mod observing;
 mod operations;
-mod order;
 mod sharing;
 mod threads;
 mod trying;
@@ -133,7 +132,6 @@ conformance! {
         listings::a_long_list_is_complete_ordered_and_has_the_client_info,
         handoff::a_forced_release_ends_the_chain,
         handoff::after_the_limit_of_handoffs_the_process_joins_the_queue_again,
-        order::no_client_overtakes_the_queue,
         trying::try_lock_overtakes_no_waiter,
         annotations::completions_are_listed_in_order_with_any_key,
         jobs::a_waiter_takes_over_a_run_that_failed,
@@ -192,7 +190,6 @@ conformance! {
         leaving::a_timeout_in_the_local_queue_affects_no_other_waiter,
         leaving::a_waiter_that_is_cancelled_at_its_turn_passes_it_on,
         min_hold::a_lost_lease_begins_none,
-        order::tasks_of_a_client_are_served_in_their_order,
         threads::a_lease_is_renewed_while_its_thread_is_busy,
         threads::the_blocking_api_refuses_to_block_a_runtime,
         threads::threads_enter_again_and_exclude_each_other,
