@@ -46,7 +46,7 @@ async fn apply(store: &dyn Store, key: &Key, request: Request) -> Outcome {
 }
 
 /// The number of leases in the queue of a held lock.
-pub(crate) async fn queue_length(store: &dyn Store, key: &Key) -> u32 {
+async fn queue_length(store: &dyn Store, key: &Key) -> u32 {
     let length = match apply(store, key, wait("probe", 2)).await {
         Outcome::Refused {
             queue_position: Some(length),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold::__private::store::{BoxFuture, ForwardingStore, Reply, Request, Store};
-use leasehold_core::{ClientId, LeaseId, Op, Outcome};
+use leasehold_core::{LeaseId, Op, Outcome};
 use leasehold_testkit::eventually_async;
 use tokio::sync::watch;
 
@@ -71,15 +71,10 @@ impl RecordingStore {
     /// The batches so far, without those that only renew, which are timed.
     fn batches(&self) -> Vec<Batch> {
         let renews = |op: &Op| matches!(op, Op::Renew { count: None, .. });
-        let mut batches = self.all_batches();
+        let recorded = self.recorded();
+        let mut batches = recorded.batches[recorded.begin..].to_vec();
         batches.retain(|batch| !batch.ops.iter().all(renews));
         batches
-    }
-
-    /// All batches so far.
-    fn all_batches(&self) -> Vec<Batch> {
-        let recorded = self.recorded();
-        recorded.batches[recorded.begin..].to_vec()
     }
 
     /// The batches so far, each as the names of its operations.
@@ -111,17 +106,6 @@ impl RecordingStore {
     /// How often the client was registered so far.
     pub(crate) fn registrations(&self) -> usize {
         self.recorded().registrations
-    }
-
-    /// The client of these operations. It must have sent an acquisition.
-    pub(crate) fn client(&self) -> ClientId {
-        let batches = self.all_batches();
-        let mut ops = batches.iter().flat_map(|batch| &batch.ops);
-        let client = ops.find_map(|op| match op {
-            Op::Acquire(acquire) => Some(acquire.lease.client),
-            _ => None,
-        });
-        client.unwrap()
     }
 
     /// The number of leases that joined the queue so far.

@@ -3,16 +3,14 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::{Cause, Client, ErrorKind, Guard, Mutex, State};
-use leasehold_core::ClientId;
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::leftovers::{is_subscribed, nothing_is_left, queue_length};
+use crate::leftovers::{is_subscribed, nothing_is_left};
 use crate::recording_store::{RecordingStore, Valve};
 use crate::waiters::{SOON, poll_once, soon, spawn_polled, spawn_waiter};
 
@@ -205,84 +203,15 @@ pub(super) async fn a_waiter_that_is_cancelled_at_its_turn_passes_it_on(fixture:
     }
 }
 
-/// Half of all waiters of four clients give up, some while the lock is held, some as it goes from
-/// one to the next.
-pub(super) async fn many_cancellations_leave_nothing_behind(fixture: Fixture) {
-    const CLIENTS: usize = 4;
-    const TASKS: usize = 50;
-    let name = fresh_name("storm");
-    let store = fixture.store().await;
-    let holder = fixture.client().await.mutex(&name).unwrap();
-    let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        clients.push(fixture.recorded(Client::builder()).await);
-    }
-    for round in 0..6 {
-        let guard = holder.lock().await.unwrap();
-        let served = Arc::new(AtomicUsize::new(0));
-        let (mut stayers, mut leavers) = (Vec::new(), Vec::new());
-        for (client, recorder) in &clients {
-            recorder.clear();
-            for _ in 0..TASKS / 2 {
-                stayers.push(counted(client.mutex(&name).unwrap(), &served));
-                leavers.push(counted(client.mutex(&name).unwrap(), &served));
-            }
-        }
-        fastrand::shuffle(&mut leavers);
-        if round % 2 == 0 {
-            // All leave before anybody is served.
-            leave_one_by_one(&leavers).await;
-            // Each client with waiters has one lease in the queue.
-            eventually_async(SOON, async || {
-                queue_length(&*store, &fixture.key(&name)).await == CLIENTS as u32
-            })
-            .await;
-            guard.release().await.unwrap();
-        } else {
-            guard.release().await.unwrap();
-            leave_one_by_one(&leavers).await;
-        }
-        for stayer in stayers {
-            soon(stayer).await;
-        }
-        let mut gone = 0;
-        for leaver in leavers {
-            gone += usize::from(leaver.await.is_err());
-        }
-        assert!(served.load(Ordering::SeqCst) >= CLIENTS * TASKS - gone);
-        let clients: Vec<_> = clients.iter().map(|(client, _)| client).collect();
-        nothing_is_left(&fixture, &fixture.key(&name), &clients).await;
-    }
-    let ids: Vec<_> = clients
-        .iter()
-        .map(|(_, recorder)| recorder.client())
-        .collect();
-    let memory = matches!(fixture, Fixture::Local(_));
-    let namespace = fixture.namespace("leasehold");
-    let subscribed = |id: &ClientId| is_subscribed(&fixture, &namespace, *id);
-    assert!(memory || ids.iter().all(subscribed));
-    drop(clients);
-    eventually_async(SOON, async || !ids.iter().any(subscribed)).await;
-}
-
-/// A waiter that holds the lock for a moment and counts itself.
-fn counted(mutex: Mutex, served: &Arc<AtomicUsize>) -> JoinHandle<()> {
-    let served = Arc::clone(served);
-    spawn_polled(async move {
-        let guard = mutex.lock().await.unwrap();
-        served.fetch_add(1, Ordering::SeqCst);
-        tokio::task::yield_now().await;
-        guard.release().await.unwrap();
-    })
-}
-
-async fn leave_one_by_one<T>(leavers: &[JoinHandle<T>]) {
-    for leaver in leavers {
-        leaver.abort();
-        for _ in 0..fastrand::u8(0..4) {
-            tokio::task::yield_now().await;
-        }
-    }
+pub(super) async fn a_client_is_subscribed_until_it_is_dropped(fixture: Fixture) {
+    let scenario = Scenario::new(&fixture).await;
+    let waiter = spawn_waiter(&scenario.mutex);
+    scenario.recorder.until_queued(1).await;
+    let (id, namespace) = (scenario.client.id(), fixture.namespace("leasehold"));
+    let is_subscribed = || is_subscribed(&fixture, &namespace, id);
+    assert!(matches!(fixture, Fixture::Local(_)) || is_subscribed());
+    scenario.finish(&fixture, [waiter]).await;
+    eventually_async(SOON, async || !is_subscribed()).await;
 }
 
 /// A client that is shut down releases what it holds, and its own waiters, for its own lock and for that of another,

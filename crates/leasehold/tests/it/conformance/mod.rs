@@ -127,7 +127,7 @@ conformance! {
     one_place {
         cancelling::a_dropped_acquisition_leaves_nothing,
         leaving::a_head_that_times_out_passes_its_position_on,
-        leaving::many_cancellations_leave_nothing_behind,
+        leaving::a_client_is_subscribed_until_it_is_dropped,
         listings::an_entry_has_the_first_waiters_until_their_queue_expires,
         listings::a_long_list_is_complete_ordered_and_has_the_client_info,
         handoff::a_forced_release_ends_the_chain,
