@@ -1,12 +1,10 @@
 //! Leader election, and the events of a lock.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold::{
     Cause, Client, Election, ErrorKind, Leader, Leaders, LeaseOptions, LockEvent, Owner, Token,
 };
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::fixture::{Fixture, fresh_name};
@@ -201,76 +199,4 @@ pub(super) async fn the_events_of_a_lock_come_in_their_order(fixture: Fixture) {
     assert_eq!(event().await, LockEvent::Granted(lease));
     drop(election.mutex().force_release().await.unwrap());
     assert_eq!(event().await, LockEvent::Revoked(lease));
-}
-
-/// How many leaders there are before the last: one for each way in which a leadership ends. The fault campaign makes
-/// thousands of changes.
-const CHANGES: usize = 3;
-
-/// How many clients observe, and how many observers each of them has.
-const OBSERVING_CLIENTS: usize = 5;
-const OBSERVERS_EACH: usize = 20;
-
-/// Leaders that resign, that are cut off and that are dropped: every observer is told the last one, and no term falls.
-pub(super) async fn a_hundred_observers_are_told_the_leaders(fixture: Fixture) {
-    let name = fresh_name("observed");
-    let mut candidates = Vec::new();
-    for _ in 0..3 {
-        candidates.push(election(&fixture, &name).await);
-    }
-    let mut observers = JoinSet::new();
-    for _ in 0..OBSERVING_CLIENTS {
-        let (client, observed) = election(&fixture, &name).await;
-        for _ in 0..OBSERVERS_EACH {
-            let (client, mut leaders) = (client.clone(), observed.observe());
-            observers.spawn(async move {
-                let _client = client;
-                let (mut last, mut times) = (None, Vec::new());
-                loop {
-                    let Some(leader) = next(&mut leaders).await else {
-                        continue;
-                    };
-                    assert!(last.is_none_or(|last| leader.term > last), "{leader:?}");
-                    last = Some(leader.term);
-                    times.push((leader.term, Instant::now()));
-                    if &*leader.value == "last" {
-                        return times;
-                    }
-                }
-            });
-        }
-    }
-    let mut began = HashMap::new();
-    for change in 0..=CHANGES {
-        let (_, election) = &candidates[change % candidates.len()];
-        let value = if change == CHANGES { "last" } else { "leader" };
-        let leadership = timeout(SOON, election.campaign(value))
-            .await
-            .unwrap()
-            .unwrap();
-        began.insert(leadership.term(), Instant::now());
-        timeout(SOON, leadership.proclaimed())
-            .await
-            .unwrap()
-            .unwrap();
-        if change == CHANGES {
-            // Held until all have been told.
-            let mut delays = Vec::new();
-            while let Some(times) = observers.join_next().await {
-                for (term, told) in times.unwrap() {
-                    delays.push(told.saturating_duration_since(began[&term]));
-                }
-            }
-            delays.sort_unstable();
-            let p99 = delays[delays.len() * 99 / 100];
-            println!("told {} times, 99 % within {p99:?}", delays.len());
-            assert!(delays.len() >= OBSERVING_CLIENTS * OBSERVERS_EACH);
-            return;
-        }
-        match change % 3 {
-            0 => leadership.release().await.unwrap(),
-            1 => drop(leadership),
-            _ => drop(election.mutex().force_release().await.unwrap()),
-        }
-    }
 }

@@ -85,7 +85,6 @@ conformance! {
         elections::a_lock_that_passes_on_has_no_leader_until_a_value_is_proclaimed,
         elections::a_leader_that_is_cut_off_cannot_proclaim,
         elections::each_leadership_has_a_lease_of_its_own,
-        elections::a_hundred_observers_are_told_the_leaders,
         elections::the_events_of_a_lock_come_in_their_order,
         holding::tasks_on_two_clients_exclude_each_other,
         holding::an_owner_enters_again_and_the_store_shows_the_count,
