@@ -24,4 +24,3 @@ pub(crate) mod child;
 mod deaths;
 pub(crate) mod ends;
 pub(crate) mod fork;
-mod many_waiters;

@@ -7,13 +7,10 @@
 //! | `release` | releases it | `released Ok`, or the kind of the error |
 //! | `state` | | `state STATE` of its lease |
 //! | `write KIND PLACE VALUE` | writes to a fenced resource | `wrote OUTCOME` |
-//! | `many COUNT FILE` | so many tasks acquire the lock once each, and record that in a file | `queued`, `done` |
 //! | `end URL NAME WAY` | ends the program with locks held, see [`ends`] | |
 //! | `fork URL NAME WAY`, `connect URL` | forks, see [`fork`] | |
 //! | the rest | see [`sqlite`] | |
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,7 +23,7 @@ use leasehold_testkit::{Helper, eventually};
 use super::{ends, fork};
 use crate::fixture::Fixture;
 use crate::recording_store::RecordingStore;
-use crate::waiters::{SOON, spawn_waiter};
+use crate::waiters::SOON;
 use crate::{fence, sqlite};
 
 /// The ttl of leases unless a test needs another.
@@ -169,7 +166,6 @@ async fn obey(mutex: &Mutex, recorder: &Arc<RecordingStore>, mut commands: Comma
                 let wrote = fence::write(resource, address, token, value).await;
                 helper::reply(format!("wrote {wrote}"));
             }
-            ["many", count, log] => many(mutex, recorder, count.parse().unwrap(), log).await,
             _ => panic!("{command}"),
         }
     }
@@ -191,24 +187,4 @@ async fn lock(mutex: &Mutex, recorder: &Arc<RecordingStore>) -> Guard {
     let guard = guard.unwrap();
     helper::reply(format!("acquired {}", guard.token()));
     guard
-}
-
-/// Lets so many tasks acquire the lock once each, and appends the begin and the end of each hold to a file. Replies
-/// when the first task waits in the store, and when all have released the lock.
-async fn many(mutex: &Mutex, recorder: &Arc<RecordingStore>, count: usize, log: &str) {
-    let waiters: Vec<_> = (0..count).map(|_| spawn_waiter(mutex)).collect();
-    recorder.until_queued(1).await;
-    helper::reply("queued");
-    let log = OpenOptions::new().append(true).create(true).open(log);
-    let mut log = log.unwrap();
-    for (task, waiter) in waiters.into_iter().enumerate() {
-        let guard = waiter.await.unwrap();
-        let hold = format!("{} {task} {}", std::process::id(), guard.token());
-        log.write_all(format!("acquired {hold}\n").as_bytes())
-            .unwrap();
-        tokio::task::yield_now().await;
-        log.write_all(format!("ended {hold}\n").as_bytes()).unwrap();
-        guard.release().await.unwrap();
-    }
-    helper::reply("done");
 }
