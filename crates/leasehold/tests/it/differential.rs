@@ -11,10 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::__private::store::{
-    EtcdStore, MemoryStore, OpenOptions, PostgresStore, RedisStore, SqliteStore, Store,
-    ZookeeperStore,
+    EtcdStore, MemoryStore, OpenOptions, PostgresStore, RedisStore, SqliteStore, ZookeeperStore,
 };
-use leasehold::clock::{Clock, ManualClock};
+use leasehold::clock::ManualClock;
 use leasehold_sim::history::Shape;
 use leasehold_testkit::{EtcdCluster, PostgresServer, RedisServer, ZookeeperServer};
 
@@ -47,7 +46,6 @@ fn the_memory_store_follows_the_rule() {
     let store = MemoryStore::with_clock(Arc::new(clock.clone()));
     play(compare(Target {
         step: &|step_ms| advance(&clock, step_ms),
-        has_shares: true,
         ..Target::new(&store)
     }));
 }
@@ -63,7 +61,6 @@ fn the_sqlite_store_follows_the_rule() {
         let store = SqliteStore::open_with_clock(path, Arc::new(clock.clone()));
         compare(Target {
             step: &|step_ms| advance(&clock, step_ms),
-            has_shares: true,
             timeout: TIMEOUT,
             ..Target::new(&store.await.unwrap())
         })
@@ -74,107 +71,97 @@ fn the_sqlite_store_follows_the_rule() {
 /// The clock of the server is moved, also back, while it runs on slowly.
 #[test]
 fn the_redis_store_follows_the_rule() {
-    let play_part = |part| {
+    on_servers(|part| {
         let server = RedisServer::options().clock_shim().start();
         server.slow_clock();
-        let options = OpenOptions::default().response_timeout(TIMEOUT);
         play(async {
+            let store = RedisStore::open(&server.url(), &options()).await.unwrap();
             compare(Target {
                 step: &|step_ms| server.step_clock(step_ms),
                 shape: Shape::RunningBack,
-                has_shares: true,
                 slack: SLACK,
                 timeout: TIMEOUT,
                 part,
-                ..Target::new(&RedisStore::open(&server.url(), &options).await.unwrap())
+                ..Target::new(&store)
             })
             .await
         });
-    };
-    // Most of the time passes in waiting for replies.
-    thread::scope(|scope| {
-        for nth in 0..SERVERS {
-            scope.spawn(move || play_part((nth, SERVERS)));
-        }
     });
 }
 
 /// The same of a database.
 #[test]
 fn the_postgres_store_follows_the_rule() {
-    let play_part = |part| {
+    on_servers(|part| {
         let server = PostgresServer::start_with_clock();
         server.slow_clock();
-        let options = OpenOptions::default().response_timeout(TIMEOUT);
         play(async {
+            let store = PostgresStore::open_url(&server.url(), &options()).await;
             compare(Target {
                 step: &|step_ms| server.step_clock(step_ms),
                 shape: Shape::RunningBack,
-                has_shares: true,
                 histories: HISTORIES / 4,
                 slack: SLACK,
                 timeout: TIMEOUT,
                 part,
-                ..Target::new(
-                    &PostgresStore::open_url(&server.url(), &options)
-                        .await
-                        .unwrap(),
-                )
+                ..Target::new(&store.unwrap())
             })
             .await
         });
-    };
-    thread::scope(|scope| {
-        for nth in 0..SERVERS {
-            scope.spawn(move || play_part((nth, SERVERS)));
-        }
     });
 }
 
+/// The clock is that of the client, in which the rule runs.
 #[test]
 fn the_etcd_store_follows_the_rule() {
-    documents_follow_the_rule(EtcdCluster::start, async |cluster, clock| {
-        let options = OpenOptions::default().response_timeout(TIMEOUT);
-        EtcdStore::open_with_clock(&cluster.url(), &options, clock)
+    on_servers(|part| {
+        let (cluster, clock) = (EtcdCluster::start(), ManualClock::new());
+        play(async {
+            let own_clock = Arc::new(clock.clone());
+            let store = EtcdStore::open_with_clock(&cluster.url(), &options(), own_clock).await;
+            compare(Target {
+                step: &|step_ms| advance(&clock, step_ms),
+                histories: HISTORIES_OF_DOCUMENTS,
+                timeout: TIMEOUT,
+                part,
+                ..Target::new(&store.unwrap())
+            })
             .await
-            .unwrap()
+        });
     });
 }
 
 #[test]
 fn the_zookeeper_store_follows_the_rule() {
-    documents_follow_the_rule(ZookeeperServer::start, async |server, clock| {
-        let options = OpenOptions::default().response_timeout(TIMEOUT);
-        ZookeeperStore::open_with_clock(&server.url(), &options, clock)
-            .await
-            .unwrap()
-    });
-}
-
-/// The clock is that of the client, in which the rule runs.
-fn documents_follow_the_rule<T, S: Store>(
-    start: impl Fn() -> T + Sync,
-    open: impl AsyncFn(&T, Arc<dyn Clock>) -> S + Sync,
-) {
-    let play_part = |part| {
-        let (server, clock) = (start(), ManualClock::new());
+    on_servers(|part| {
+        let (server, clock) = (ZookeeperServer::start(), ManualClock::new());
         play(async {
+            let own_clock = Arc::new(clock.clone());
+            let store = ZookeeperStore::open_with_clock(&server.url(), &options(), own_clock).await;
             compare(Target {
                 step: &|step_ms| advance(&clock, step_ms),
-                has_shares: true,
                 histories: HISTORIES_OF_DOCUMENTS,
                 timeout: TIMEOUT,
                 part,
-                ..Target::new(&open(&server, Arc::new(clock.clone())).await)
+                ..Target::new(&store.unwrap())
             })
             .await
         });
-    };
+    });
+}
+
+/// Plays each part of the histories on a server of its own. Most of the time passes in waiting for replies.
+fn on_servers(play_part: impl Fn((usize, usize)) + Sync) {
+    let play_part = &play_part;
     thread::scope(|scope| {
         for nth in 0..SERVERS {
             scope.spawn(move || play_part((nth, SERVERS)));
         }
     });
+}
+
+fn options() -> OpenOptions {
+    OpenOptions::default().response_timeout(TIMEOUT)
 }
 
 /// Each corruption of a store that otherwise follows the rule is detected.
@@ -187,8 +174,7 @@ fn every_corruption_of_a_store_is_detected() {
         let found = block_on(compare(Target {
             step: &|step_ms| advance(&clock, step_ms),
             shape: Shape::Running,
-            has_shares: true,
-            slack: Duration::from_millis(2),
+            slack: SLACK,
             histories: HISTORIES_TO_DETECT,
             ..Target::new(&store)
         }));

@@ -34,8 +34,6 @@ pub(super) struct Target<'a> {
     pub(super) step: &'a dyn Fn(i64),
     /// What its clock can do.
     pub(super) shape: Shape,
-    /// Whether it keeps semaphores and read-write locks.
-    pub(super) has_shares: bool,
     /// By how much it may round the time that a lease has left.
     pub(super) slack: Duration,
     /// How long after a reply its notices may be under way.
@@ -105,7 +103,6 @@ impl<'a> Target<'a> {
             store,
             step: &|_| {},
             shape: Shape::Standing,
-            has_shares: false,
             slack: Duration::ZERO,
             timeout: Duration::ZERO,
             histories: super::HISTORIES,
@@ -114,11 +111,7 @@ impl<'a> Target<'a> {
     }
 
     fn histories_of(&self, seed: u64) -> Histories {
-        let histories = Histories::random(seed, self.shape, NAMES_MAX);
-        match self.has_shares {
-            true => shares::added(histories),
-            false => histories,
-        }
+        shares::added(Histories::random(seed, self.shape, NAMES_MAX))
     }
 }
 
@@ -302,7 +295,7 @@ impl<'a> Player<'a> {
             ..
         } = played.record.apply(op, &environment, reaches);
         assert!(!unfinished, "a history has few waiters");
-        for notice in &notices {
+        for notice in notices {
             self.event_logs.expect(&played.key, notice);
         }
         let alike = match (&reply, &expected) {

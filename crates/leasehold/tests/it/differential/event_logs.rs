@@ -72,11 +72,10 @@ impl EventLogs {
     }
 
     /// Notes a notice of the rule, if its client can receive it.
-    pub(super) fn expect(&self, key: &Key, notice: &Notice) {
+    pub(super) fn expect(&self, key: &Key, notice: Notice) {
         let client = notice.lease().client;
         if let Some(log) = self.logs.iter().find(|log| log.client == client) {
-            let expected = (key.clone(), notice.clone());
-            log.expected.borrow_mut().push(expected);
+            log.expected.borrow_mut().push((key.clone(), notice));
         }
     }
 
