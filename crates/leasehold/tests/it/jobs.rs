@@ -7,8 +7,8 @@ use leasehold::{ErrorKind, Job, Ran, Run};
 
 use crate::harness::{Harness, SECOND, TTL};
 use crate::isolation::listeners::Metrics;
-use crate::readings::Beside as _;
 use crate::store_client::keyspace;
+use crate::store_ext::StoreExt as _;
 
 fn job(harness: &Harness) -> Job {
     let hour = Duration::from_secs(3_600);

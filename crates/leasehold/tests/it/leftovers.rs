@@ -7,8 +7,8 @@ use leasehold_testkit::{RedisServer, eventually, eventually_async};
 use rusqlite::Connection;
 
 use crate::fixture::Fixture;
-use crate::readings::Readings as _;
 use crate::store_client::{release, wait};
+use crate::store_ext::StoreExt as _;
 use crate::waiters::SOON;
 
 /// The key of a record in Redis.

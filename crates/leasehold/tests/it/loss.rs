@@ -8,8 +8,8 @@ use leasehold_core::Op;
 
 use crate::faulty_store::FaultMode;
 use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
-use crate::readings::Beside as _;
 use crate::store_client::keyspace;
+use crate::store_ext::StoreExt as _;
 use crate::waiters::{soon, spawn_waiter};
 
 #[tokio::test]

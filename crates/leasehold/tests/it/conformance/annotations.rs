@@ -6,8 +6,8 @@ use leasehold::__private::store::{Key, Request, Store};
 use leasehold_core::{Annotation, CompletionKey, Loss, Name, Outcome, Slot, Token};
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::readings::{Beside as _, Readings as _, write_note};
 use crate::store_client::{acquire, granted, keyspace, lease, outcome};
+use crate::store_ext::{StoreExt as _, write_note};
 
 pub(super) const KEEP: Duration = Duration::from_secs(3_600);
 

@@ -9,11 +9,11 @@ use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::readings::Readings as _;
 use crate::store_client::{
     StoreClient, TTL, acquire, applied, client_id, granted, is_refused, key, keyspace, lasting,
     lease, release, wait,
 };
+use crate::store_ext::StoreExt as _;
 use crate::waiters::{SOON, soon, spawn_waiter};
 
 pub(super) async fn a_holder_is_described(fixture: Fixture) {

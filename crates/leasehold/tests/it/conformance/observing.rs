@@ -8,11 +8,11 @@ use leasehold_core::{LeaseId, Slot};
 
 use super::annotations::{KEEP, annotate, annotation};
 use crate::fixture::{Fixture, fresh_name};
-use crate::readings::{Beside as _, Observation, Readings as _};
 use crate::store_client::{
     StoreClient, TTL, acquire, applied, granted, is_refused, key, lease, release, renew, revoke,
     send, space, wait,
 };
+use crate::store_ext::{Observation, StoreExt as _};
 
 /// How long a change may take to be noticed. Observers read again after a longer time anyway.
 pub(super) const NOTICED_MAX: Duration = Duration::from_secs(8);

@@ -6,10 +6,10 @@ use leasehold::__private::store::{Event, Request, Store};
 use leasehold_core::{Notice, Op, Outcome};
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::readings::Readings as _;
 use crate::store_client::{
     FREE, StoreClient, acquire, enter, granted, key, outcome, permits, release, renew, space, wait,
 };
+use crate::store_ext::StoreExt as _;
 
 /// An acquisition for so many holds.
 fn acquire_times(name: &str, number: u64, holds: u32) -> Request {

@@ -16,8 +16,8 @@ use leasehold_sim::seed;
 use super::event_logs::EventLogs;
 use super::replies::{alike, in_order, refused, time};
 use super::shares;
-use crate::readings::{Beside as _, HeldLock, Readings as _};
 use crate::store_client::keyspace;
+use crate::store_ext::{HeldLock, StoreExt as _};
 
 /// How many names share a batch at most.
 const NAMES_MAX: usize = 32;

@@ -14,7 +14,7 @@ use leasehold_core::{
     Access, Acquire, Annotation, ArrivalId, ClientId, LeaseId, Notice, Op, Outcome, Token, Ttl,
 };
 
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 /// The point in which a [`CorruptingStore`] breaks the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::thread;
 use leasehold_testkit::RedisServer;
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tls_with_a_certificate_of_the_client() {

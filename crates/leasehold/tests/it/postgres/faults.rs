@@ -8,7 +8,7 @@ use leasehold_core::{Outcome, Slot};
 use leasehold_testkit::PostgresPair;
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 /// Ends all connections of clients.
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \

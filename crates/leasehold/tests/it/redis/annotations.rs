@@ -3,7 +3,7 @@
 use leasehold_core::{Annotation, CompletionKey, LeaseId, Loss, Slot, Token};
 
 use super::*;
-use crate::readings::{Beside as _, Readings as _};
+use crate::store_ext::StoreExt as _;
 
 const KEEP: Duration = Duration::from_secs(3_600);
 

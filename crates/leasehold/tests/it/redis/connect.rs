@@ -1,7 +1,7 @@
 //! URLs, credentials and protocols at connect.
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tcp_and_into_a_database() {

@@ -4,7 +4,7 @@ use leasehold::__private::store::ClientInfo;
 use leasehold_core::Name;
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_without_counter_or_expiry_is_shown_and_a_foreign_one_is_an_error() {

@@ -1,25 +1,14 @@
 //! Latches in a server: their keys, foreign values in them, and users who lack rights.
 
-use leasehold::__private::store::{ArrivalId, LatchCount, LatchStatus};
-
 use super::*;
-use crate::readings::{Arrival, Beside as _, Readings as _};
-
-async fn arrive(store: &dyn Store, id: &str, count: u32) -> Result<LatchStatus, Error> {
-    let arrival = Arrival {
-        id: ArrivalId::parse(id).unwrap(),
-        count: LatchCount::new(count).unwrap(),
-        ttl: TTL,
-    };
-    store.arrive(&key("a"), &arrival).await
-}
+use crate::store_ext::StoreExt as _;
 
 /// As docs/redis.md describes it, so that other programs can read it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_latch_is_a_hash_in_the_key_of_the_record_that_expires() {
     let (server, store) = server_and_store().await;
     for id in ["b c", "latch 9 9", "b c"] {
-        arrive(&*store, id, 3).await.unwrap();
+        store.arrive(&key("a"), id, 3).await.unwrap();
     }
     assert_eq!(server.cli(&["HKEYS", RECORD]), ":b c\n.\n:latch 9 9");
     assert_eq!(server.cli(&["HGET", RECORD, "."]), "latch 2 3");
@@ -28,7 +17,7 @@ async fn a_latch_is_a_hash_in_the_key_of_the_record_that_expires() {
     assert!((29_000..=30_000).contains(&time_left), "{time_left}");
     // One without an expiry, as nothing here leaves it, gets one.
     server.cli(&["PERSIST", RECORD]);
-    assert!(arrive(&*store, "d", 3).await.unwrap().is_open());
+    assert!(store.arrive(&key("a"), "d", 3).await.unwrap().is_open());
     let time_left: u64 = server.cli(&["PTTL", RECORD]).parse().unwrap();
     assert!((29_000..=30_000).contains(&time_left), "{time_left}");
     assert!(store.reset_latch(&key("a")).await.unwrap());
@@ -48,7 +37,7 @@ async fn a_foreign_value_is_an_error_and_is_left_unchanged() {
         server.cli(command);
         let before = server.cli(&["DUMP", RECORD]);
         let mut errors = vec![
-            arrive(&*store, "b", 3).await.unwrap_err(),
+            store.arrive(&key("a"), "b", 3).await.unwrap_err(),
             store.reset_latch(&key("a")).await.unwrap_err(),
             rejected(&*store, acquire("a", 1)).await,
             store.inspect(&key("a")).await.unwrap_err(),
@@ -73,13 +62,13 @@ async fn a_user_who_lacks_a_right_gets_an_error_and_changes_nothing() {
     let server = RedisServer::start();
     for command in ["hget", "exists", "pttl", "pexpire", "hset"] {
         let store = open_without(&server, command).await;
-        let error = arrive(&*store, "b", 3).await.unwrap_err();
+        let error = store.arrive(&key("a"), "b", 3).await.unwrap_err();
         assert_error(&error, ErrorKind::Unauthorized, &[&command.to_uppercase()]);
         assert_eq!(server.cli(&["EXISTS", RECORD]), "0", "{command}");
     }
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     let store = open(&server.url()).await;
-    let error = arrive(&*store, "b", 3).await.unwrap_err();
+    let error = store.arrive(&key("a"), "b", 3).await.unwrap_err();
     assert!(error.to_string().contains("maxmemory"), "{error}");
     assert_eq!(server.cli(&["EXISTS", RECORD]), "0");
 }
@@ -97,7 +86,7 @@ async fn commands_of_arrival(server: &RedisServer, store: &dyn Store, before: u3
         server.cli(&["PEXPIRE", RECORD, "60000"]);
     }
     commands(server);
-    let status = arrive(store, "last", 10_000).await.unwrap();
+    let status = store.arrive(&key("a"), "last", 10_000).await.unwrap();
     assert_eq!(status.arrived, before + 1);
     commands(server)
 }
@@ -106,7 +95,10 @@ async fn commands_of_arrival(server: &RedisServer, store: &dyn Store, before: u3
 #[tokio::test(flavor = "multi_thread")]
 async fn an_arrival_costs_the_same_however_many_have_arrived() {
     let (server, store) = server_and_store().await;
-    arrive(&*store, "loads the script", 1).await.unwrap();
+    store
+        .arrive(&key("a"), "loads the script", 1)
+        .await
+        .unwrap();
     for (before, expected) in [
         (0, "evalsha:1 exists:2 hget:1 hset:1 pexpire:1 pttl:1"),
         (9_999, "evalsha:1 hexists:1 hget:1 hset:1 pttl:1"),

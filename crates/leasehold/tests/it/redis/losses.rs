@@ -3,7 +3,7 @@
 use leasehold::__private::store::Event;
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 async fn holder(server: &RedisServer) -> StoreClient {
     let holder = StoreClient::connect(&server.url(), 1).await;

@@ -6,7 +6,7 @@ use leasehold_core::LeaseId;
 
 use super::annotations::{VALUE, annotate};
 use super::*;
-use crate::readings::{Observation, Readings as _};
+use crate::store_ext::{Observation, StoreExt as _};
 use crate::waiters::poll_once;
 
 /// Much less than the time after which an observer reads again in any case.

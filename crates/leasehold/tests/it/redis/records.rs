@@ -4,7 +4,7 @@ use leasehold::Cause;
 
 use super::annotations::VALUE;
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_keys_are_as_the_script_documents() {

@@ -5,7 +5,7 @@ use leasehold::__private::store::ClientInfo;
 
 use super::*;
 use crate::doctor::{self, PASSWORD};
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 /// The rights that the head of the script names.
 const NEEDED: [&str; 7] = ["get", "set", "del", "time", "pexpire", "pttl", "lindex"];

@@ -3,7 +3,7 @@
 use leasehold::__private::store::{Event, Notice};
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 /// One of two permits.
 fn permit(number: u64) -> Request {

@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::*;
 use crate::differential::shares;
 use crate::processes::child::finish;
-use crate::readings::{Beside as _, Readings as _};
+use crate::store_ext::StoreExt as _;
 
 #[tokio::test]
 async fn a_damaged_record_is_an_error_of_that_lock_only() {

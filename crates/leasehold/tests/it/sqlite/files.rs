@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 #[tokio::test]
 async fn the_files_are_created_for_this_user_only() {

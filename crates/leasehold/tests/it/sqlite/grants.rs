@@ -6,7 +6,7 @@ use leasehold::__private::store::{Event, EventScope};
 use leasehold_core::Notice;
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 #[tokio::test]
 async fn a_deleted_file_has_lost_its_locks_and_clients_are_notified() {

@@ -6,7 +6,7 @@ use leasehold::clock::BootClock;
 use leasehold_testkit::eventually_async;
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 #[tokio::test]
 async fn a_batch_is_one_transaction() {

@@ -11,7 +11,7 @@ use leasehold_core::{ClientId, Notice, Slot};
 use leasehold_testkit::eventually;
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 fn sockets(fixture: &FileFixture) -> Vec<String> {
     names_in(&directory(fixture))

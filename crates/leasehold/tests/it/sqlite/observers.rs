@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{Annotation, Slot, Token};
 
 use super::*;
-use crate::readings::{Beside as _, Readings as _};
+use crate::store_ext::StoreExt as _;
 
 /// Less than the time after which observers read again anyway.
 const NOTICED_MAX: Duration = Duration::from_secs(10);

@@ -13,7 +13,7 @@ use leasehold_core::{Ttl, time};
 use leasehold_testkit::{Helper, eventually_async, helper};
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 /// A grant, and the time in which a child relied on the lock.
 type Grant = leasehold_checker::Grant<(u64, u64)>;

@@ -8,7 +8,7 @@ use leasehold::{Cause, Client, Error, LeaseOptions};
 use leasehold_core::{Annotation, Slot, Token};
 
 use super::*;
-use crate::readings::{Beside as _, Readings as _};
+use crate::store_ext::StoreExt as _;
 
 const HOUR: u64 = 3_600;
 /// Half of a ttl, in seconds.

@@ -4,7 +4,7 @@ use leasehold::__private::store::Keyspace;
 
 use super::*;
 use crate::leftovers;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 const NAMES: u64 = 60;
 

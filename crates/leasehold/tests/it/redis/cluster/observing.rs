@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::leftovers::record_key;
-use crate::readings::{Beside as _, Observation};
 use crate::redis::annotations::{VALUE, annotate};
 use crate::redis::observing::{noticed, observe, until_held_by};
+use crate::store_ext::{Observation, StoreExt as _};
 
 /// A name of a free lock has no keys whose migration a node could report.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,10 +1,10 @@
 //! Calls find the node that can serve them, while slots move.
 
 use leasehold_core::record::Unless;
-use leasehold_core::{ArrivalId, CompletionKey, LatchCount, NewNote, Op, Removal, Slot, Token};
+use leasehold_core::{CompletionKey, NewNote, Op, Slot, Token};
 
 use super::*;
-use crate::readings::Readings as _;
+use crate::store_ext::StoreExt as _;
 
 /// The number of errors of this code in the replies of a node.
 fn errors(cluster: &Cluster, node: usize, code: &str) -> u64 {
@@ -116,24 +116,14 @@ async fn a_lock_with_keys_on_both_sides_can_only_be_renewed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_latch_is_used_while_its_slot_moves() {
     let (cluster, store, slot, _, to) = scenario().await;
-    let arrivals = async |id| {
-        let op = Op::Arrive {
-            id: ArrivalId::parse(id).unwrap(),
-            count: LatchCount::new(3).unwrap(),
-            keep: LONG,
-        };
-        match applied(&*store, Request::new(key("a"), op)).await {
-            Outcome::Arrived(status) => status.arrived,
-            outcome => panic!("{outcome:?}"),
-        }
-    };
+    let key = key("a");
+    let arrivals = async |id: &str| store.arrive(&key, id, 3).await.unwrap().arrived;
     assert_eq!(arrivals("a").await, 1);
     let moving = cluster.begin_to_move(slot, to);
     assert_eq!(arrivals("b").await, 2);
     moving.move_these(&[RECORD]);
     assert_eq!(arrivals("b").await, 2);
-    let removal = Request::new(key("a"), Op::Remove(Removal::Latch));
-    assert_eq!(applied(&*store, removal).await, Outcome::Removed(true));
+    assert!(store.reset_latch(&key).await.unwrap());
     assert_eq!(arrivals("c").await, 1);
     moving.end();
     assert_eq!(arrivals("d").await, 2);

@@ -3,9 +3,9 @@
 use leasehold_core::Loss;
 
 use super::*;
-use crate::readings::{Beside as _, Readings as _};
 use crate::redis::annotations::{VALUE, annotate};
 use crate::redis::observing::{noticed, observe, until_held_by};
+use crate::store_ext::StoreExt as _;
 
 /// The text of the value, for the holder.
 async fn text(store: &dyn Store, key: &Key) -> Option<String> {

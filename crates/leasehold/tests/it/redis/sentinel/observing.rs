@@ -1,9 +1,9 @@
 //! Observers live through failovers.
 
 use super::*;
-use crate::readings::Readings as _;
 use crate::redis::annotations::{VALUE, annotate};
 use crate::redis::observing::{noticed, observe, until_held_by};
+use crate::store_ext::StoreExt as _;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_observer_goes_on_after_a_failover() {

@@ -1,4 +1,4 @@
-//! Readings of a store in one piece each, and its notes and latches.
+//! What tests read and write in a store beside its locks.
 
 use std::time::Duration;
 
@@ -8,6 +8,8 @@ use leasehold::__private::store::{
 };
 use leasehold::{Error, LeaseId};
 use leasehold_core::{Annotation, LatchStatus, Slot, StoreTime, Token};
+
+use crate::store_client::TTL;
 
 /// A lock that is held, and its waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,23 +51,7 @@ impl HeldLock {
     }
 }
 
-/// Readings of a store.
-pub(crate) trait Readings {
-    async fn inspect(&self, key: &Key) -> Result<Option<HeldLock>, Error> {
-        self.inspect_with(key, Parts::Waiters).await
-    }
-
-    async fn inspect_with(&self, key: &Key, parts: Parts) -> Result<Option<HeldLock>, Error>;
-
-    async fn held(&self, space: &Keyspace) -> Result<Vec<HeldLock>, Error>;
-
-    async fn observe(&self, key: &Key, kind: &Slot) -> Result<Observation, Error>;
-
-    async fn watch_latch(&self, key: &Key) -> Result<Option<LatchStatus>, Error>;
-
-    async fn completions(&self, space: &Keyspace) -> Result<Vec<(Key, Slot, Annotation)>, Error>;
-}
-
+/// The state of one name.
 async fn name(
     store: &(impl Store + ?Sized),
     key: &Key,
@@ -78,7 +64,24 @@ async fn name(
     Ok((view, changed))
 }
 
-impl<S: Store + ?Sized> Readings for S {
+pub(crate) fn write_note(slot: Slot, annotation: &Annotation, keep: Duration) -> Op {
+    let note = NewNote {
+        slot,
+        token: annotation.token,
+        number: 0,
+        text: annotation.text.clone(),
+        keep,
+    };
+    let lease = annotation.lease;
+    Op::WriteNote { lease, note }
+}
+
+/// Readings of a store in one piece each, and operations on what a name has beside its lock.
+pub(crate) trait StoreExt: Store {
+    async fn inspect(&self, key: &Key) -> Result<Option<HeldLock>, Error> {
+        self.inspect_with(key, Parts::Waiters).await
+    }
+
     async fn inspect_with(&self, key: &Key, parts: Parts) -> Result<Option<HeldLock>, Error> {
         let (view, _) = name(self, key, parts, false).await?;
         Ok(HeldLock::of(view))
@@ -116,31 +119,14 @@ impl<S: Store + ?Sized> Readings for S {
         });
         Ok(views.collect())
     }
-}
 
-/// An arrival at a latch.
-#[derive(Clone, Debug)]
-pub(crate) struct Arrival {
-    pub(crate) id: ArrivalId,
-    pub(crate) count: LatchCount,
-    pub(crate) ttl: Duration,
-}
-
-pub(crate) fn write_note(slot: Slot, annotation: &Annotation, keep: Duration) -> Op {
-    let note = NewNote {
-        slot,
-        token: annotation.token,
-        number: 0,
-        text: annotation.text.clone(),
-        keep,
-    };
-    let lease = annotation.lease;
-    Op::WriteNote { lease, note }
-}
-
-/// Operations on what a name has beside its lock.
-pub(crate) trait Beside {
-    async fn outcome(&self, key: &Key, op: Op) -> Result<Outcome, Error>;
+    async fn outcome(&self, key: &Key, op: Op) -> Result<Outcome, Error> {
+        let request = Request::new(key.clone(), op);
+        match self.apply(vec![request]).await.remove(0) {
+            Reply::Applied { outcome, .. } => Ok(outcome),
+            Reply::Rejected(error) | Reply::Unknown(error) => Err(error),
+        }
+    }
 
     /// The inner error is the state of the lock if the lease does not hold it.
     async fn annotate(
@@ -164,12 +150,12 @@ pub(crate) trait Beside {
         Ok(removed == Outcome::Removed(true))
     }
 
-    async fn arrive(&self, key: &Key, arrival: &Arrival) -> Result<LatchStatus, Error> {
-        let Arrival { id, count, ttl } = arrival.clone();
+    /// Arrives at a latch, which is kept for [`TTL`].
+    async fn arrive(&self, key: &Key, id: &str, count: u32) -> Result<LatchStatus, Error> {
         let arrival = Op::Arrive {
-            id,
-            count,
-            keep: ttl,
+            id: ArrivalId::parse(id).unwrap(),
+            count: LatchCount::new(count).unwrap(),
+            keep: TTL,
         };
         match self.outcome(key, arrival).await? {
             Outcome::Arrived(status) => Ok(status),
@@ -183,12 +169,4 @@ pub(crate) trait Beside {
     }
 }
 
-impl<S: Store + ?Sized> Beside for S {
-    async fn outcome(&self, key: &Key, op: Op) -> Result<Outcome, Error> {
-        let request = Request::new(key.clone(), op);
-        match self.apply(vec![request]).await.remove(0) {
-            Reply::Applied { outcome, .. } => Ok(outcome),
-            Reply::Rejected(error) | Reply::Unknown(error) => Err(error),
-        }
-    }
-}
+impl<S: Store + ?Sized> StoreExt for S {}
