@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use leasehold::__private::store::{self, Key, MemoryStore, OpenOptions, Store};
-use leasehold::{Cause, Client, ClientBuilder};
+use leasehold::{Cause, Client, ClientBuilder, LeaseOptions};
 use leasehold_core::Name;
 use leasehold_testkit::{
     Cluster, EtcdCluster, Masters, PostgresServer, RedisServer, S3Server, SentinelSet,
@@ -256,6 +256,11 @@ pub(crate) fn fresh_name(what: &str) -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{what}/{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The same lock with other options.
+pub(crate) fn with_options(mutex: &leasehold::Mutex, options: LeaseOptions) -> leasehold::Mutex {
+    mutex.with(options).unwrap()
 }
 
 fn members() -> usize {

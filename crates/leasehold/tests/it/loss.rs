@@ -7,6 +7,7 @@ use leasehold::{Cause, ErrorKind, Guard, LeaseOptions, Owner, State, StateKind};
 use leasehold_core::Op;
 
 use crate::faulty_store::FaultMode;
+use crate::fixture::with_options;
 use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
 use crate::store_client::keyspace;
 use crate::store_ext::StoreExt as _;
@@ -98,10 +99,7 @@ async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
     for dropped in [false, true] {
         let harness = Harness::new();
         let owner = Owner::new();
-        let mutex = harness
-            .mutex()
-            .with(LeaseOptions::new().owner(&owner))
-            .unwrap();
+        let mutex = with_options(&harness.mutex(), LeaseOptions::new().owner(&owner));
         harness.store.set(FaultMode::ReplyLost);
         let mut locking = pin!(mutex.lock());
         poll_once(locking.as_mut()).await;
@@ -128,10 +126,7 @@ async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
 #[tokio::test]
 async fn a_re_entry_into_a_lease_that_is_forgotten_is_a_new_lease() {
     let harness = Harness::new();
-    let mutex = harness
-        .mutex()
-        .with(LeaseOptions::new().owner(&Owner::new()))
-        .unwrap();
+    let mutex = with_options(&harness.mutex(), LeaseOptions::new().owner(&Owner::new()));
     let outer = mutex.lock().await.unwrap();
     let key = keyspace("leasehold", "default").key(Name::parse(outer.name()).unwrap());
     let forget = Op::release(outer.lease_id());
@@ -154,10 +149,7 @@ async fn a_re_entry_into_a_lease_that_is_forgotten_is_a_new_lease() {
 async fn a_loss_that_an_inner_release_notices_first_ends_no_wait() {
     let harness = Harness::new();
     let owner = Owner::new();
-    let mutex = harness
-        .mutex()
-        .with(LeaseOptions::new().owner(&owner))
-        .unwrap();
+    let mutex = with_options(&harness.mutex(), LeaseOptions::new().owner(&owner));
     let outer = mutex.lock().await.unwrap();
     let inner = mutex.lock().await.unwrap();
     let waiter = spawn_waiter(&harness.mutex());

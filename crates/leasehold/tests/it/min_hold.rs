@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::{ErrorKind, LeaseOptions, Mutex};
 
 use crate::faulty_store::FaultMode;
+use crate::fixture::with_options;
 use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
 use crate::recording_store::Valve;
 
@@ -38,10 +39,7 @@ async fn ends_after(harness: &Harness, rest: Duration) {
 }
 
 fn mutex(harness: &Harness) -> Mutex {
-    harness
-        .mutex()
-        .with(LeaseOptions::new().min_hold(MINUTE))
-        .unwrap()
+    with_options(&harness.mutex(), LeaseOptions::new().min_hold(MINUTE))
 }
 
 /// However the release is sent.
@@ -124,10 +122,7 @@ async fn its_bounds_are_checked() {
     let harness = Harness::new();
     let day = Duration::from_secs(24 * 60 * 60);
     for allowed in [Duration::ZERO, Duration::from_nanos(1), TTL, day] {
-        harness
-            .mutex()
-            .with(LeaseOptions::new().min_hold(allowed))
-            .unwrap();
+        with_options(&harness.mutex(), LeaseOptions::new().min_hold(allowed));
     }
     for bad in [day + Duration::from_nanos(1), Duration::MAX] {
         let error = harness
@@ -139,9 +134,10 @@ async fn its_bounds_are_checked() {
         assert_eq!(error.lock(), Some("harness"));
     }
     // Zero is none.
-    let none = mutex(&harness)
-        .with(LeaseOptions::new().min_hold(Duration::ZERO))
-        .unwrap();
+    let none = with_options(
+        &mutex(&harness),
+        LeaseOptions::new().min_hold(Duration::ZERO),
+    );
     none.lock().await.unwrap().release().await.unwrap();
     assert!(harness.stranger().inspect().await.unwrap().is_none());
 }

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tracing::Level;
 
 use crate::faulty_store::{FaultMode, TIMEOUT};
+use crate::fixture::with_options;
 use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
 use crate::isolation::listeners::Logs;
 use crate::recording_store::{RecordingStore, Valve};
@@ -107,10 +108,7 @@ fn acquisitions(clients: &[Harness]) -> Vec<usize> {
 async fn a_holder_that_died_is_succeeded_by_the_head() {
     let harness = Harness::new();
     let lease = SECOND * 10;
-    let mutex = harness
-        .mutex()
-        .with(LeaseOptions::new().fixed(lease))
-        .unwrap();
+    let mutex = with_options(&harness.mutex(), LeaseOptions::new().fixed(lease));
     std::mem::forget(mutex.lock().await.unwrap());
     let clients: Vec<_> = (0..5).map(|_| harness.another()).collect();
     let mut waiters = Vec::new();

@@ -7,7 +7,7 @@ use leasehold::{
 };
 use tokio::time::timeout;
 
-use crate::fixture::{Fixture, fresh_name};
+use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::waiters::{SOON, soon, spawn_polled};
 
 /// What is told within a time in which a change is noticed even by polling.
@@ -185,10 +185,10 @@ pub(super) async fn the_events_of_a_lock_come_in_their_order(fixture: Fixture) {
     assert_eq!(event().await, LockEvent::Released(lease));
     assert_eq!(event().await, LockEvent::LeaderChanged(None));
     // So long that a busy observer reads it before its end.
-    let fixed = election
-        .mutex()
-        .with(LeaseOptions::new().fixed(Duration::from_secs(4)))
-        .unwrap();
+    let fixed = with_options(
+        election.mutex(),
+        LeaseOptions::new().fixed(Duration::from_secs(4)),
+    );
     let guard = fixed.lock().await.unwrap();
     let lease = guard.lease_id();
     assert_eq!(event().await, LockEvent::Granted(lease));

@@ -6,7 +6,7 @@ use leasehold::{Cause, Client, ClientBuilder, ErrorKind, Guard, LeaseOptions, Mu
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
-use crate::fixture::{Fixture, fresh_name};
+use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::recording_store::Valve;
 use crate::waiters::{SOON, poll_once, soon, spawn_waiter};
 
@@ -19,9 +19,7 @@ fn unlimited() -> ClientBuilder {
 ///
 /// The first task has one token only, because no other waits at its request.
 async fn followed(mutex: &Mutex, waiters: &[&Mutex]) -> (Guard, Vec<JoinHandle<Guard>>) {
-    let stranger = mutex
-        .with(LeaseOptions::new().owner(&Owner::new()))
-        .unwrap();
+    let stranger = with_options(mutex, LeaseOptions::new().owner(&Owner::new()));
     let alone = stranger.lock().await.unwrap();
     let next = spawn_waiter(mutex);
     let waiters = waiters.iter().map(|mutex| spawn_waiter(mutex)).collect();
@@ -174,9 +172,7 @@ pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_
 pub(super) async fn a_lease_is_handed_off_after_its_last_hold(fixture: Fixture) {
     let client = fixture.client_with(unlimited()).await;
     let stranger = client.mutex(fresh_name("last")).unwrap();
-    let owned = stranger
-        .with(LeaseOptions::new().owner(&Owner::new()))
-        .unwrap();
+    let owned = with_options(&stranger, LeaseOptions::new().owner(&Owner::new()));
     let count = async || stranger.inspect().await.unwrap().unwrap().count;
 
     let (outer, mut waiters) = followed(&owned, &[&stranger]).await;
@@ -220,9 +216,7 @@ pub(super) async fn a_lease_is_handed_off_after_its_last_hold(fixture: Fixture) 
 pub(super) async fn a_lease_that_was_handed_off_is_not_entered_again(fixture: Fixture) {
     let (client, recorder) = fixture.recorded(unlimited()).await;
     let stranger = client.mutex(fresh_name("late")).unwrap();
-    let owned = stranger
-        .with(LeaseOptions::new().owner(&Owner::new()))
-        .unwrap();
+    let owned = with_options(&stranger, LeaseOptions::new().owner(&Owner::new()));
     let (outer, mut waiters) = followed(&owned, &[&stranger]).await;
     // One task enters, with its request under way. Another waits for that.
     recorder.set(Valve::ClosedBefore);

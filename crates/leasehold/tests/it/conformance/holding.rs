@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use leasehold::{Cause, Client, ErrorKind, LeaseOptions, Owner, State, StateKind};
 use leasehold_testkit::eventually_async;
 
-use crate::fixture::{Fixture, fresh_name};
+use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::waiters::{SOON, spawn_waiter};
 
 /// 32 tasks on two clients.
@@ -37,11 +37,8 @@ pub(super) async fn tasks_on_two_clients_exclude_each_other(fixture: Fixture) {
 pub(super) async fn an_owner_enters_again_and_the_store_shows_the_count(fixture: Fixture) {
     let client = fixture.client().await;
     let (owner, name) = (Owner::new(), fresh_name("again"));
-    let mutex = client
-        .mutex(&name)
-        .unwrap()
-        .with(LeaseOptions::new().owner(&owner))
-        .unwrap();
+    let mutex = client.mutex(&name).unwrap();
+    let mutex = with_options(&mutex, LeaseOptions::new().owner(&owner));
     let count = async || mutex.inspect().await.unwrap().map(|info| info.count);
 
     let outer = mutex.lock().await.unwrap();
@@ -60,13 +57,8 @@ pub(super) async fn an_owner_enters_again_and_the_store_shows_the_count(fixture:
     assert_eq!(count().await, None);
 
     // The owner of another client is another owner.
-    let other = fixture
-        .client()
-        .await
-        .mutex(&name)
-        .unwrap()
-        .with(LeaseOptions::new().owner(&owner))
-        .unwrap();
+    let other = fixture.client().await.mutex(&name).unwrap();
+    let other = with_options(&other, LeaseOptions::new().owner(&owner));
     let guard = mutex.lock().await.unwrap();
     assert!(other.try_lock().await.unwrap().is_none());
     guard.release().await.unwrap();
@@ -74,11 +66,8 @@ pub(super) async fn an_owner_enters_again_and_the_store_shows_the_count(fixture:
 
 pub(super) async fn tasks_of_one_owner_share_one_lease(fixture: Fixture) {
     let client = fixture.client().await;
-    let mutex = client
-        .mutex(fresh_name("meet"))
-        .unwrap()
-        .with(LeaseOptions::new().owner(&Owner::new()))
-        .unwrap();
+    let mutex = client.mutex(fresh_name("meet")).unwrap();
+    let mutex = with_options(&mutex, LeaseOptions::new().owner(&Owner::new()));
     let guards = join_all((0..8).map(|_| spawn_waiter(&mutex))).await;
     let guards: Vec<_> = guards.into_iter().map(Result::unwrap).collect();
     assert_eq!(mutex.inspect().await.unwrap().unwrap().count, 8);
@@ -112,11 +101,8 @@ pub(super) async fn a_stale_guard_does_not_affect_the_new_holder(fixture: Fixtur
     let name = fresh_name("stale");
     let (old, new) = (fixture.client().await, fixture.client().await);
     let short = Duration::from_millis(150);
-    let stale = old
-        .mutex(&name)
-        .unwrap()
-        .with(LeaseOptions::new().fixed(short))
-        .unwrap()
+    let stale = old.mutex(&name).unwrap();
+    let stale = with_options(&stale, LeaseOptions::new().fixed(short))
         .lock()
         .await
         .unwrap();
@@ -167,9 +153,7 @@ pub(super) async fn run_drops_the_work_when_the_lease_is_lost(fixture: Fixture) 
         }
     }
     let mutex = fixture.mutex("cut").await;
-    let short = mutex
-        .with(LeaseOptions::new().fixed(Duration::from_secs(2)))
-        .unwrap();
+    let short = with_options(&mutex, LeaseOptions::new().fixed(Duration::from_secs(2)));
     for with_guard in [false, true] {
         let dropped = Arc::new(AtomicBool::new(false));
         let mark = Dropped(Arc::clone(&dropped));
@@ -222,9 +206,7 @@ pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(fixture: Fixture
         .with(LeaseOptions::new().max_hold(ttl / 2))
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    let guard = mutex
-        .with(LeaseOptions::new().max_hold(ttl))
-        .unwrap()
+    let guard = with_options(&mutex, LeaseOptions::new().max_hold(ttl))
         .lock()
         .await
         .unwrap();

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::assert_conflict;
 use super::observing::NOTICED_MAX;
-use crate::fixture::{Fixture, fresh_name};
+use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::store_client::TTL;
 use crate::waiters::{SOON, soon, spawn_polled};
 
@@ -163,25 +163,17 @@ pub(super) async fn a_name_is_used_as_a_lock_or_as_a_latch(fixture: Fixture) {
             "used as a lock, and this operation is of another kind",
         );
     }
-    assert_eq!(
-        mutex.inspect().await.unwrap().unwrap().lease,
-        guard.lease_id()
-    );
+    let holder = mutex.inspect().await.unwrap().unwrap();
+    assert_eq!(holder.lease, guard.lease_id());
     guard.release().await.unwrap();
 
     assert_eq!(latch.arrive().await.unwrap(), status(1, 2));
     let election = client.election(latch.name()).unwrap();
+    let fixed = with_options(&mutex, LeaseOptions::new().fixed(TTL));
     for error in [
         mutex.lock().await.map(drop).unwrap_err(),
         mutex.try_lock().await.map(drop).unwrap_err(),
-        mutex
-            .with(LeaseOptions::new().fixed(TTL))
-            .unwrap()
-            .try_lock()
-            .await
-            .map(drop)
-            .unwrap_err(),
-        mutex.inspect().await.map(drop).unwrap_err(),
+        fixed.try_lock().await.map(drop).unwrap_err(),
         mutex.inspect().await.map(drop).unwrap_err(),
         mutex.force_release().await.map(drop).unwrap_err(),
         election.leader().await.map(drop).unwrap_err(),
@@ -192,13 +184,8 @@ pub(super) async fn a_name_is_used_as_a_lock_or_as_a_latch(fixture: Fixture) {
             "used as a latch, and this is an operation on a lock",
         );
     }
-    let names = client
-        .locks()
-        .await
-        .unwrap()
-        .into_iter()
-        .map(|lock| lock.name);
-    assert!(!names.into_iter().any(|name| name == latch.name()));
+    let mut locks = client.locks().await.unwrap().into_iter();
+    assert!(!locks.any(|lock| lock.name == latch.name()));
     assert_eq!(latch.status().await.unwrap(), status(1, 2));
     assert!(latch.reset().await.unwrap());
     mutex.lock().await.unwrap().release().await.unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::clock::{BootClock, Clock};
 use leasehold::{Cause, ErrorKind, LeaseOptions, Owner, State};
 
-use crate::fixture::{Fixture, fresh_name};
+use crate::fixture::{Fixture, fresh_name, with_options};
 
 /// Long enough that a busy machine sees it held.
 const SHORT: Duration = Duration::from_secs(3);
@@ -16,9 +16,7 @@ const TTL: Duration = Duration::from_secs(9);
 pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(fixture: Fixture) {
     let mutex = fixture.mutex("fixed").await;
     let (begun, requested) = (Instant::now(), BootClock.now());
-    let guard = mutex
-        .with(LeaseOptions::new().fixed(SHORT))
-        .unwrap()
+    let guard = with_options(&mutex, LeaseOptions::new().fixed(SHORT))
         .lock()
         .await
         .unwrap();
@@ -41,11 +39,8 @@ pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(fixture: Fixtu
 pub(super) async fn a_renewed_lease_outlives_its_ttl(fixture: Fixture) {
     let (client, other) = (fixture.client().await, fixture.client().await);
     let name = fresh_name("renewed");
-    let mutex = client
-        .mutex(&name)
-        .unwrap()
-        .with(LeaseOptions::new().ttl(TTL))
-        .unwrap();
+    let mutex = client.mutex(&name).unwrap();
+    let mutex = with_options(&mutex, LeaseOptions::new().ttl(TTL));
     let guard = mutex.lock().await.unwrap();
     let begun = Instant::now();
     let stranger = other.mutex(&name).unwrap();
@@ -61,11 +56,8 @@ pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(fixture: Fixtur
     let client = fixture
         .client_with(leasehold::Client::builder().ttl(TTL))
         .await;
-    let renewed = client
-        .mutex(fresh_name("mixed"))
-        .unwrap()
-        .with(LeaseOptions::new().owner(&Owner::new()))
-        .unwrap();
+    let renewed = client.mutex(fresh_name("mixed")).unwrap();
+    let renewed = with_options(&renewed, LeaseOptions::new().owner(&Owner::new()));
     let fixed = renewed.with(LeaseOptions::new().fixed(SHORT)).unwrap();
     let long = renewed.with(LeaseOptions::new().fixed(TTL * 4)).unwrap();
 
@@ -117,9 +109,7 @@ pub(super) async fn ensure_renews_or_fails_with_the_reason(fixture: Fixture) {
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert_eq!(guard.state(), State::Lost(Cause::Revoked));
 
-    let fixed = mutex
-        .with(LeaseOptions::new().fixed(Duration::from_secs(20)))
-        .unwrap();
+    let fixed = with_options(&mutex, LeaseOptions::new().fixed(Duration::from_secs(20)));
     let guard = fixed.lock().await.unwrap();
     guard.ensure(Duration::from_secs(9)).await.unwrap();
     let error = guard.ensure(Duration::from_secs(25)).await.unwrap_err();
@@ -145,9 +135,7 @@ pub(super) async fn ttls_outside_the_bounds_are_refused(fixture: Fixture) {
             assert!(error.to_string().contains("from 100 ms to 24 h"), "{error}");
         }
     }
-    let guard = mutex
-        .with(LeaseOptions::new().fixed(day))
-        .unwrap()
+    let guard = with_options(&mutex, LeaseOptions::new().fixed(day))
         .lock()
         .await
         .unwrap();

@@ -7,7 +7,7 @@ use leasehold::clock::ManualClock;
 use leasehold::{Client, ErrorKind, LeaseOptions, Owner};
 use leasehold_testkit::eventually_async;
 
-use crate::fixture::{Fixture, fresh_name};
+use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::waiters::{SOON, soon, spawn_waiter};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -22,24 +22,16 @@ pub(super) async fn a_released_lock_stays_taken_until_its_end(fixture: Fixture) 
     let (client, recorder) = fixture.recorded(Client::builder()).await;
     let other = fixture.client().await;
     let name = fresh_name("min-hold");
-    let (mutex, owner) = (client.mutex(&name).unwrap(), Owner::new());
-    let mutex = mutex
-        .with(LeaseOptions::new().owner(&owner))
-        .unwrap()
-        .with(LeaseOptions::new().min_hold(duration))
-        .unwrap();
+    let shared = client.mutex(&name).unwrap();
+    let mutex = with_options(&shared, LeaseOptions::new().owner(&Owner::new()));
+    let mutex = with_options(&mutex, LeaseOptions::new().min_hold(duration));
     let other = other.mutex(&name).unwrap();
     let begun = Instant::now();
     let guard = mutex.lock().await.unwrap();
     // Re-entry works as ever, and a task of another owner waits here.
     mutex.lock().await.unwrap().release().await.unwrap();
-    let waiter = spawn_waiter(
-        &client
-            .mutex(&name)
-            .unwrap()
-            .with(LeaseOptions::new().owner(&Owner::new()))
-            .unwrap(),
-    );
+    let waiter = with_options(&shared, LeaseOptions::new().owner(&Owner::new()));
+    let waiter = spawn_waiter(&waiter);
     recorder.clear();
     let lease = guard.lease_id();
     guard.release().await.unwrap();
@@ -72,13 +64,10 @@ pub(super) async fn a_lost_lease_begins_none(fixture: Fixture) {
     let other = fixture.client().await;
     for (fixed, dropped) in [(true, false), (true, true), (false, false), (false, true)] {
         let name = fresh_name("lost");
-        let mutex = client
-            .mutex(&name)
-            .unwrap()
-            .with(LeaseOptions::new().min_hold(HOUR))
-            .unwrap();
+        let mutex = client.mutex(&name).unwrap();
+        let mutex = with_options(&mutex, LeaseOptions::new().min_hold(HOUR));
         let mutex = match fixed {
-            true => mutex.with(LeaseOptions::new().fixed(HOUR)).unwrap(),
+            true => with_options(&mutex, LeaseOptions::new().fixed(HOUR)),
             false => mutex,
         };
         // A repetition of the request waits by this clock.
@@ -109,11 +98,8 @@ pub(super) async fn a_lost_lease_begins_none(fixture: Fixture) {
 pub(super) async fn a_forced_release_ends_it(fixture: Fixture) {
     let name = fresh_name("forced");
     let [client, other] = [fixture.client().await, fixture.client().await];
-    let mutex = client
-        .mutex(&name)
-        .unwrap()
-        .with(LeaseOptions::new().min_hold(HOUR))
-        .unwrap();
+    let mutex = client.mutex(&name).unwrap();
+    let mutex = with_options(&mutex, LeaseOptions::new().min_hold(HOUR));
     let other = other.mutex(&name).unwrap();
     let guard = mutex.lock().await.unwrap();
     let token = guard.token();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, Guard, LeaseOptions, Mutex};
 use leasehold_testkit::eventually_async;
 
-use crate::fixture::{Fixture, fresh_name};
+use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::waiters::{SOON, poll_once, soon, spawn_waiter};
 
 /// A fixed lease that its holder does not release.
@@ -22,15 +22,8 @@ async fn both_are_served(
     let holder = fixture.client().await.mutex(&name).unwrap();
     let (other, recorder) = fixture.recorded(Client::builder()).await;
     let other = other.mutex(&name).unwrap();
-    let guard = match lease {
-        Some(lease) => holder
-            .with(LeaseOptions::new().fixed(lease))
-            .unwrap()
-            .lock()
-            .await
-            .unwrap(),
-        None => holder.lock().await.unwrap(),
-    };
+    let fixed = lease.map(|lease| with_options(&holder, LeaseOptions::new().fixed(lease)));
+    let guard = fixed.as_ref().unwrap_or(&holder).lock().await.unwrap();
     let token = guard.token();
     let waiters = [&holder, &other].map(|mutex| {
         let waiter = spawn_waiter(mutex);

@@ -6,7 +6,7 @@ use leasehold::{Client, LeaseOptions};
 use tokio::runtime::{Builder, Runtime};
 
 use super::child::run;
-use crate::fixture::{Fixture, fresh_name};
+use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::leftovers::nothing_is_left;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -65,13 +65,8 @@ pub(super) fn end(url: &str, name: &str, way: &str) {
         let guard = mutex.lock().await.unwrap();
         // The runtime may end before this release is sent.
         let kept = client.mutex(format!("{name}/kept")).unwrap();
-        drop(
-            kept.with(LeaseOptions::new().min_hold(HOUR))
-                .unwrap()
-                .lock()
-                .await
-                .unwrap(),
-        );
+        let kept = with_options(&kept, LeaseOptions::new().min_hold(HOUR));
+        drop(kept.lock().await.unwrap());
         match way {
             "guard outlives the runtime" => return Some(guard),
             "guards live in tasks" => {

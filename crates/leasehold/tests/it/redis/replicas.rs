@@ -4,7 +4,7 @@ use leasehold::{Cause, Durability, LeaseOptions, Mutex, StateKind};
 use leasehold_testkit::{SentinelSet, eventually};
 
 use super::*;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, with_options};
 use crate::waiters::{poll_once, soon, spawn_waiter};
 
 /// Longer than any acknowledgement takes.
@@ -54,9 +54,7 @@ impl Replicated {
 }
 
 async fn lock_and_release(mutex: &Mutex, durability: Durability) {
-    let mutex = mutex
-        .with(LeaseOptions::new().durability(durability))
-        .unwrap();
+    let mutex = with_options(mutex, LeaseOptions::new().durability(durability));
     mutex.lock().await.unwrap().release().await.unwrap();
 }
 
@@ -280,9 +278,7 @@ async fn all_replicas_are_as_many_as_were_ever_seen() {
     replicated.add();
     // The store queries them every two seconds.
     replicated.replicas[1].stop();
-    let brief = mutex
-        .with(LeaseOptions::new().durability(by("all", BRIEF)))
-        .unwrap();
+    let brief = with_options(&mutex, LeaseOptions::new().durability(by("all", BRIEF)));
     let mut error = None;
     eventually_async(SOON, async || {
         error = brief.try_lock().await.err();
@@ -378,9 +374,7 @@ async fn no_failover_forgets_grants_that_all_replicas_acknowledged() {
     // One replica fewer remains, and `all` are still as many as before.
     let new = client.mutex("new").unwrap();
     for (count, expected) in [("all", Some("of 2 replicas")), ("1", None)] {
-        let mutex = new
-            .with(LeaseOptions::new().durability(by(count, BRIEF)))
-            .unwrap();
+        let mutex = with_options(&new, LeaseOptions::new().durability(by(count, BRIEF)));
         eventually_async(SOON * 2, async || {
             match (mutex.try_lock().await, expected) {
                 (Err(error), Some(words)) => error.to_string().contains(words),

@@ -8,6 +8,7 @@ use leasehold::{Cause, Client, Error, LeaseOptions};
 use leasehold_core::{Annotation, Slot, Token};
 
 use super::*;
+use crate::fixture::with_options;
 use crate::store_ext::StoreExt as _;
 
 const HOUR: u64 = 3_600;
@@ -284,11 +285,8 @@ fn a_holder_notices_that_a_second_kernel_has_freed_its_lock() {
         let client = Client::builder().ttl(Duration::from_secs(15));
         let client = client.connect(&fixture.url()).await.unwrap();
         let held = client.mutex("held").unwrap().lock().await.unwrap();
-        let fixed = client
-            .mutex("fixed")
-            .unwrap()
-            .with(LeaseOptions::new().fixed(LONG))
-            .unwrap();
+        let fixed = client.mutex("fixed").unwrap();
+        let fixed = with_options(&fixed, LeaseOptions::new().fixed(LONG));
         let fixed = fixed.lock().await.unwrap();
         open_under_another_kernel(&fixture);
         // Long before its time: at the next renewal.

@@ -4,6 +4,7 @@ use leasehold::LeaseOptions;
 use leasehold_testkit::Way;
 
 use super::*;
+use crate::fixture::with_options;
 use crate::leftovers::record_key;
 
 /// Longer than every wait here: no record expires.
@@ -73,11 +74,8 @@ async fn a_minority_misses_the_begin_of_a_minimum_hold() {
         client_at(&far.url(), NEVER).await,
     ];
     far.lock_and_release(&client).await;
-    let mutex = client
-        .mutex("a")
-        .unwrap()
-        .with(LeaseOptions::new().min_hold(duration))
-        .unwrap();
+    let mutex = client.mutex("a").unwrap();
+    let mutex = with_options(&mutex, LeaseOptions::new().min_hold(duration));
     let begun = Instant::now();
     let guard = mutex.lock().await.unwrap();
     far.proxies[2].hold(Way::ToServer);

@@ -5,6 +5,7 @@ use leasehold_testkit::free_port;
 
 use super::forgotten::works_again;
 use super::*;
+use crate::fixture::with_options;
 use crate::redis::refused::refused;
 
 async fn invalid(url: &str, advice: &str) {
@@ -87,9 +88,7 @@ async fn a_ttl_longer_than_the_longest() {
     assert_error(&error, ErrorKind::InvalidConfig, &parts);
     assert_eq!(records(&all(&masters), "a"), 0);
     let mutex = client.mutex("a").unwrap();
-    let mutex = mutex
-        .with(LeaseOptions::new().ttl(Duration::from_secs(20)))
-        .unwrap();
+    let mutex = with_options(&mutex, LeaseOptions::new().ttl(Duration::from_secs(20)));
     mutex.lock().await.unwrap().release().await.unwrap();
     // The default is a minute.
     let client = client_at(&masters.url(), Duration::from_secs(61)).await;
