@@ -1,8 +1,4 @@
-//! What shares a transaction, and what waits for those of users.
-
-use std::time::Duration;
-
-use leasehold_core::Outcome;
+//! What shares a transaction, what is delayed by those of users, and what is removed.
 
 use super::*;
 
@@ -55,40 +51,6 @@ async fn a_locked_record_delays_no_other() {
     session.wait().unwrap();
     server.run(&["SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(60)%' AND pid <> pg_backend_pid()"]);
     granted(&*store, acquire("slow", 2)).await;
-}
-
-/// A lease that has ended is not taken over, and a release waits, until the transaction of the user ends.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_relies_on_a_lease_keeps_it() {
-    let server = PostgresServer::start();
-    let store: Arc<dyn Store> = Arc::new(open_store(&server).await);
-    let short = lasting(acquire("a", 1), Duration::from_millis(500));
-    let token = granted(&*store, short).await;
-    let mut psql = server.psql();
-    let check = format!("BEGIN; SELECT leasehold.held('a', {token}, 'app', 't'), pg_sleep(60)");
-    let mut session = psql.args(["-c", &check]).spawn().unwrap();
-    let relied_on = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND objsubid = 1 \
-                     AND pid IN (SELECT pid FROM pg_stat_activity WHERE query LIKE '%pg_sleep(60)%')";
-    eventually_async(SOON, async || server.run(&[relied_on]) != "0").await;
-    tokio::time::sleep(Duration::from_millis(600)).await;
-    let other = acquire("a", 2);
-    assert!(matches!(
-        applied(&*store, other.clone()).await,
-        Outcome::Refused { .. }
-    ));
-    // A renewal does not wait.
-    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
-    let error = rejected(&*store, release("a", 1)).await;
-    assert!(error.to_string().contains("leasehold.held"), "{error}");
-    let released = send(&*store, revoke("a"));
-    let end = async {
-        session.kill().unwrap();
-        session.wait().unwrap();
-        server.run(&["SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(60)%' AND pid <> pg_backend_pid()"]);
-    };
-    let (released, ()) = tokio::join!(released, end);
-    assert_eq!(words(&[released]), "revoked");
-    assert!(granted(&*store, other).await > token);
 }
 
 /// What has ended is removed, and what has not stays.
