@@ -6,7 +6,6 @@ mod forgotten;
 mod kept_out;
 mod late;
 mod load;
-mod lost;
 mod majority;
 mod proposals;
 mod refused;

@@ -94,3 +94,21 @@ async fn a_short_failure_costs_no_lease() {
     let next = tokio::time::timeout(LONG, waiting).await.unwrap().unwrap();
     assert!(next.token() > first);
 }
+
+/// They have kept what they acknowledged. No client can know that, so they are admitted after the same wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn masters_that_were_all_restarted_are_admitted_after_the_wait() {
+    let mut masters = Masters::aged(3);
+    let client = client_at(&short(&masters), TTL).await;
+    let guard = lock(&client, "a").await;
+    let first = guard.token();
+    guard.release().await.unwrap();
+    for nth in 0..3 {
+        masters.server_mut(nth).restart(Restart::Kept);
+    }
+    let begun = Instant::now();
+    let guard = lock_in_time(&client, "a").await;
+    assert!(begun.elapsed() >= TTL, "{:?}", begun.elapsed());
+    assert!(guard.token() > first);
+    guard.release().await.unwrap();
+}
