@@ -1,10 +1,9 @@
 //! Damaged records and files, and disks that refuse to write.
 
 use std::fs::OpenOptions as FileOptions;
-use std::num::NonZeroU32;
 use std::process::Command;
 
-use leasehold::__private::store::{Claim, CompletionKey, Event, Notice, Op, Slot};
+use leasehold::__private::store::{CompletionKey, Event, Notice, Slot};
 use leasehold_core::StoreTime;
 use leasehold_sim::history::{Histories, Shape, timed};
 use leasehold_testkit::Helper;
@@ -129,27 +128,15 @@ async fn waiters_without_a_queue_are_deleted() {
     client.acquire("a", 8).await;
 }
 
-/// A request for two of three permits.
-fn two_of_three(mut request: Request) -> Request {
-    if let Op::Acquire(acquire) = &mut request.op {
-        let [weight, limit] = [2, 3].map(|number| NonZeroU32::new(number).unwrap());
-        acquire.claim = Claim::Permits {
-            weight,
-            limit,
-            numbered: false,
-        };
-    }
-    request
-}
-
 /// A head that was deleted by hand leaves members behind.
 #[tokio::test]
 async fn a_new_record_has_no_members_of_a_lost_one() {
     let (fixture, store) = FileFixture::opened().await;
     let client = StoreClient::listening(&store, 11).await;
     let take = async |first: u64| {
-        granted(&*store, client.own(two_of_three(acquire("a", first)))).await;
-        assert_eq!(client.join(two_of_three(wait("a", first + 1))).await, 0);
+        let request = permits(acquire("a", first), 2, 3);
+        granted(&*store, client.own(request)).await;
+        assert_eq!(client.join(permits(wait("a", first + 1), 2, 3)).await, 0);
     };
     take(1).await;
     fixture
