@@ -1,8 +1,7 @@
-//! Grants by message: dead waiters, new connections, restarts. The rules are in `differential`.
+//! Grants by message: dead waiters and new connections. The rules are in `differential`.
 
 use leasehold::__private::store::Event;
 use leasehold_core::{Notice, Op};
-use leasehold_testkit::Restart;
 
 use super::*;
 
@@ -175,35 +174,4 @@ async fn a_new_connection_subscribes_before_its_first_request() {
     }
     a.release("a", 1).await;
     b.granted("a", 1).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn waiters_that_repeat_their_requests_after_a_restart_are_served() {
-    for memory in [Restart::Kept, Restart::Empty] {
-        let mut server = RedisServer::start();
-        let [a, b, c] = clients(&server).await;
-        a.acquire("a", 1).await;
-        b.wait("a", 1).await;
-        c.wait("a", 1).await;
-        server.restart(memory);
-        for client in [&a, &b, &c] {
-            client.until_interrupted().await;
-        }
-        match memory {
-            Restart::Kept => {
-                assert_eq!(b.wait("a", 1).await, 0);
-                assert_eq!(c.wait("a", 1).await, 1);
-                a.release("a", 1).await;
-                b.granted("a", 1).await;
-            }
-            // The lock is forgotten, and the first request is granted it.
-            Restart::Empty => {
-                b.acquire("a", 1).await;
-                assert_eq!(c.wait("a", 1).await, 0);
-                assert_eq!(a.apply(renew("a", 1)).await, TAKEN_OVER);
-            }
-        }
-        b.release("a", 1).await;
-        c.granted("a", 1).await;
-    }
 }
