@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use leasehold::__private::store::WakeupMode;
 use leasehold::{Client, ErrorKind};
-use leasehold_core::Outcome;
 use leasehold_testkit::{Proxy, RedisServer, Way, ZookeeperServer, eventually_async, free_port};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
@@ -128,22 +127,6 @@ fn a_guard_that_outlives_the_runtime_of_its_client_is_released() {
         let holder = other.mutex("a").unwrap().inspect().await.unwrap();
         assert!(holder.is_none(), "{holder:?}");
     });
-}
-
-/// A write without a reply is not sent again, and a repeated request finds what it has done.
-#[tokio::test(flavor = "multi_thread")]
-async fn locks_survive_a_restart_of_the_server() {
-    let mut server = ZookeeperServer::start();
-    let store = open(&server.url()).await;
-    let token = granted(&*store, acquire("a", 1)).await;
-    server.kill9(0);
-    let error = rejected_or_unknown(&*store, acquire("c", 1)).await;
-    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    server.restart(0);
-    until_works(&*store, "b").await;
-    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
-    applied(&*store, release("a", 1)).await;
-    assert!(granted(&*store, acquire("a", 2)).await > token);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Members that are killed or stopped, and a full database.
+//! Members that are killed, a cluster that restarts, and a full database.
 
 use leasehold_core::Outcome;
 
@@ -43,35 +43,6 @@ async fn a_member_that_is_killed_is_replaced() {
         waiter.events();
         cluster.restart(killed);
     }
-}
-
-/// A stopped member keeps its connections. What was sent to it is unknown or rejected, and the next call goes elsewhere.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_is_stopped_is_left() {
-    let cluster = EtcdCluster::options().start(3);
-    let store = open(&cluster.url()).await;
-    let token = granted(&*store, acquire("a", 1)).await;
-    cluster.pause(0);
-    until_works(&*store, "b").await;
-    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
-    cluster.resume(0);
-    applied(&*store, release("a", 1)).await;
-    assert!(granted(&*store, acquire("a", 2)).await > token);
-}
-
-/// A write without a reply is not sent again, and a repeated request finds what it has done.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_cluster_leaves_no_doubt_behind() {
-    let cluster = EtcdCluster::start();
-    let store = open(&cluster.url()).await;
-    let token = granted(&*store, acquire("a", 1)).await;
-    cluster.pause(0);
-    let error = rejected_or_unknown(&*store, release("a", 1)).await;
-    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    cluster.resume(0);
-    let released = async || outcome(&send(&*store, release("a", 1)).await).is_some();
-    eventually_async(SOON, released).await;
-    assert!(granted(&*store, acquire("a", 2)).await > token);
 }
 
 #[tokio::test(flavor = "multi_thread")]
