@@ -35,7 +35,7 @@ fn assert_conflict(error: &Error, words: &str) {
 }
 
 macro_rules! conformance {
-    (everywhere $everywhere:tt notified $notified:tt one_place $one_place:tt one_record $one_record:tt queue $queue:tt rule $rule:tt client $client:tt) => {
+    (everywhere $everywhere:tt notified $notified:tt one_place $one_place:tt one_record $one_record:tt rule $rule:tt client $client:tt) => {
         conformance!(@stores [memory sqlite postgres etcd zookeeper redis sentinel cluster buckets redlock3 redlock5 allowed objects] $everywhere);
         mod where_clients_are_notified {
             use super::*;
@@ -49,13 +49,9 @@ macro_rules! conformance {
             use super::*;
             conformance!(@stores [memory sqlite postgres etcd zookeeper redis sentinel cluster buckets objects] $one_record);
         }
-        mod of_the_rule_with_a_queue {
-            use super::*;
-            conformance!(@stores [memory postgres redis] $queue);
-        }
         mod of_the_rule {
             use super::*;
-            conformance!(@stores [memory postgres redis objects] $rule);
+            conformance!(@stores [memory postgres redis] $rule);
         }
         mod of_the_client {
             use super::*;
@@ -152,15 +148,12 @@ conformance! {
         sharing::all_holders_are_described,
     }
     // What the rule decides. The random histories of each store compare its replies and notices with the rule.
-    queue {
+    rule {
         operations::a_release_of_all_permits_serves_all_waiters,
         sharing::a_resize_that_was_dropped_is_known_at_the_next_one,
         sharing::a_writer_of_a_client_ends_a_window_that_begins_while_it_waits,
         sharing::an_upgrade_waits_for_the_readers_only,
         sharing::an_upgrade_that_is_dropped_holds_nothing,
-    }
-    // The same of requests that do not wait.
-    rule {
         latches::counts_ids_and_ttls_are_checked,
         sharing::numbers_are_the_smallest_that_are_free,
         sharing::a_number_of_permits_that_is_set_counts,
