@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, ErrorKind};
+use leasehold::{Client, ErrorKind, blocking};
 use tokio::runtime::Builder;
 
 /// A task of the store would panic in it, and the client would wait for that task.
@@ -34,6 +34,13 @@ fn no_runtime_is_an_error() {
     };
     let error = connected.unwrap_err();
     assert!(error.to_string().contains("leasehold::blocking"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_blocking_api_refuses_to_block_a_runtime() {
+    let error = blocking::Client::connect("memory:").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert!(error.to_string().contains("async runtime"), "{error}");
 }
 
 /// As a user does it who computes in an async function.

@@ -180,7 +180,6 @@ conformance! {
         min_hold::a_lost_lease_begins_none,
         sharing::sets_in_any_order_never_wait_for_each_other,
         threads::a_lease_is_renewed_while_its_thread_is_busy,
-        threads::the_blocking_api_refuses_to_block_a_runtime,
         threads::threads_enter_again_and_exclude_each_other,
         trying::a_lock_of_this_process_is_refused_without_the_store,
         trying::try_lock_does_not_overtake_a_waiter_at_its_turn,

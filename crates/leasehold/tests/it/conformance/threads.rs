@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use leasehold::ClientBuilder;
 use leasehold::blocking::Client;
-use leasehold::{ClientBuilder, ErrorKind};
 
 use crate::fixture::{Fixture, fresh_name};
 
@@ -71,11 +71,4 @@ pub(super) async fn a_lease_is_renewed_while_its_thread_is_busy(fixture: Fixture
         assert!(!guard.state().is_lost(), "{:?}", guard.state());
         guard.release().unwrap();
     });
-}
-
-pub(super) async fn the_blocking_api_refuses_to_block_a_runtime(fixture: Fixture) {
-    let error = Client::connect("memory:").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    assert!(error.to_string().contains("async runtime"), "{error}");
-    drop(fixture);
 }
