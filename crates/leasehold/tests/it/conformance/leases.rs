@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{Cause, ErrorKind, LeaseOptions, Owner, State};
+use leasehold::{Cause, ErrorKind, LeaseOptions, State};
 
 use crate::fixture::{Fixture, fresh_name, with_options};
 
@@ -49,49 +49,6 @@ pub(super) async fn a_renewed_lease_outlives_its_ttl(fixture: Fixture) {
     assert!(begun.elapsed() >= TTL * 3 / 2);
     assert!(!guard.state().is_lost(), "{:?}", guard.state());
     guard.release().await.unwrap();
-}
-
-/// Re-entry with another kind of lease than the first: each hold keeps its own promise.
-pub(super) async fn fixed_and_renewed_holds_keep_their_own_terms(fixture: Fixture) {
-    let client = fixture
-        .client_with(leasehold::Client::builder().ttl(TTL))
-        .await;
-    let renewed = client.mutex(fresh_name("mixed")).unwrap();
-    let renewed = with_options(&renewed, LeaseOptions::new().owner(&Owner::new()));
-    let fixed = renewed.with(LeaseOptions::new().fixed(SHORT)).unwrap();
-    let long = renewed.with(LeaseOptions::new().fixed(TTL * 4)).unwrap();
-
-    // Fixed inside renewed: the inner one ends, the outer one continues.
-    let outer = renewed.lock().await.unwrap();
-    let inner = fixed.lock().await.unwrap();
-    assert_eq!(inner.lost().await, Cause::Expired);
-    assert!(!outer.state().is_lost());
-    drop(inner);
-    outer.ensure(TTL / 3).await.unwrap();
-    outer.release().await.unwrap();
-
-    // Renewed inside fixed: the lease is renewed while the inner one lasts, but the outer one ends.
-    let outer = fixed.lock().await.unwrap();
-    let inner = renewed.lock().await.unwrap();
-    assert_eq!(outer.lost().await, Cause::Expired);
-    assert!(!inner.state().is_lost());
-    assert!(renewed.inspect().await.unwrap().is_some());
-    inner.release().await.unwrap();
-    drop(outer);
-
-    // A short renewed hold inside a long fixed one takes nothing from it.
-    let outer = long.lock().await.unwrap();
-    let inner = renewed.lock().await.unwrap();
-    inner.release().await.unwrap();
-    assert!(outer.time_left() > TTL * 2, "{:?}", outer.time_left());
-    let left = renewed
-        .inspect()
-        .await
-        .unwrap()
-        .map(|lock| lock.time_left)
-        .unwrap();
-    assert!(left > TTL * 2, "{left:?}");
-    outer.release().await.unwrap();
 }
 
 pub(super) async fn ensure_renews_or_fails_with_the_reason(fixture: Fixture) {

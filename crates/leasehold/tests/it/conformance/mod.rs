@@ -172,7 +172,6 @@ conformance! {
         holding::a_drop_releases_before_the_next_request,
         holding::shutdown_releases_everything,
         leases::ensure_renews_or_fails_with_the_reason,
-        leases::fixed_and_renewed_holds_keep_their_own_terms,
         leases::ttls_outside_the_bounds_are_refused,
         leaving::a_timeout_in_the_local_queue_affects_no_other_waiter,
         leaving::a_waiter_that_is_cancelled_at_its_turn_passes_it_on,
