@@ -147,7 +147,6 @@ conformance! {
         sharing::numbers_are_the_smallest_that_are_free,
         sharing::a_number_of_permits_that_is_set_counts,
         sharing::permits_are_given_back_and_taken_by_a_resize,
-        sharing::a_name_has_one_kind_and_one_number_of_permits,
         sharing::readers_of_a_client_share_a_lease,
         sharing::fixed_leases_are_not_shared,
         sharing::a_forced_release_ends_the_leases_of_all_holders,

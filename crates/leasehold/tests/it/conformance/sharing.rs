@@ -160,8 +160,12 @@ pub(super) async fn numbers_are_the_smallest_that_are_free(fixture: Fixture) {
 }
 
 pub(super) async fn a_number_of_permits_that_is_set_counts(fixture: Fixture) {
-    let [(_, a), (_, b)] = semaphores(&fixture, 2).await;
+    let [(client, a), (_, b)] = semaphores(&fixture, 2).await;
+    let none = client.semaphore(a.name(), 0).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::InvalidConfig);
     let both = a.acquire_many(2).await.unwrap();
+    let other = client.semaphore(a.name(), 3).unwrap();
+    assert_conflict(&other.acquire().await.unwrap_err(), "2 permits, not 3");
     b.set_permits(4).await.unwrap();
     assert_eq!(a.available_permits().await.unwrap(), 2);
     let more = b.acquire_many(2).await.unwrap();
@@ -209,35 +213,6 @@ pub(super) async fn a_resize_that_was_dropped_is_known_at_the_next_one(fixture: 
     assert_eq!(semaphore.available_permits().await.unwrap(), 1);
     permit.release().await.unwrap();
     nothing_is_left(&fixture, &fixture.key(semaphore.name()), &[&client]).await;
-}
-
-pub(super) async fn a_name_has_one_kind_and_one_number_of_permits(fixture: Fixture) {
-    let (client, name) = (fixture.client().await, fresh_name("kinds"));
-    let semaphore = client.semaphore(&name, 2).unwrap();
-    let (rw_lock, mutex) = (client.rw_lock(&name).unwrap(), client.mutex(&name).unwrap());
-    let permit = semaphore.acquire().await.unwrap();
-    assert_conflict(&mutex.try_lock().await.unwrap_err(), "a semaphore");
-    assert_conflict(&rw_lock.read().await.unwrap_err(), "a semaphore");
-    let other = client.semaphore(&name, 3).unwrap();
-    assert_conflict(&other.acquire().await.unwrap_err(), "2 permits, not 3");
-    assert_conflict(
-        &semaphore.acquire_many(3).await.unwrap_err(),
-        "more permits than",
-    );
-    let none = client.semaphore(&name, 0).unwrap_err();
-    assert_eq!(none.kind(), ErrorKind::InvalidConfig);
-    permit.release().await.unwrap();
-
-    let reader = rw_lock.read().await.unwrap();
-    assert_conflict(
-        &semaphore.try_acquire().await.unwrap_err(),
-        "a read-write lock",
-    );
-    assert_conflict(&mutex.lock().await.unwrap_err(), "a read-write lock");
-    reader.release().await.unwrap();
-    let guard = mutex.lock().await.unwrap();
-    assert_conflict(&rw_lock.write().await.unwrap_err(), "a lock");
-    guard.release().await.unwrap();
 }
 
 pub(super) async fn readers_share_the_lock_and_a_writer_is_alone(fixture: Fixture) {
