@@ -1,7 +1,5 @@
 //! The store in a bucket: its conditions, and what can happen between a client and a service.
 
-use std::time::{Duration, Instant};
-
 use axum::Router;
 use axum::http::header::ETAG;
 use axum::http::{HeaderMap, StatusCode};
@@ -9,11 +7,10 @@ use leasehold::__private::store::{self, OpenOptions};
 use leasehold::doctor::Severity;
 use leasehold::{Client, ErrorKind};
 use leasehold_core::Outcome;
-use leasehold_testkit::{Proxy, S3Server, Way, eventually_async};
+use leasehold_testkit::{Proxy, S3Server, Way};
 use tokio::net::TcpListener;
 
 use crate::store_client::*;
-use crate::waiters::SOON;
 
 /// How often two clients race for a name that is new, and for one that exists.
 const RACES: usize = 100;
@@ -63,23 +60,6 @@ async fn a_write_whose_reply_is_lost_is_unknown() {
     proxy.go_on();
     let token = granted(&*client, acquire("works", 2)).await;
     assert_eq!(granted(&*client, acquire("works", 2)).await, token);
-}
-
-/// Nobody else knows how long the version of its object has been there.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_dead_holder_is_replaced_by_a_client_that_has_seen_it_for_its_ttl() {
-    const TTL: Duration = Duration::from_secs(2);
-    let server = S3Server::start();
-    let url = server.url();
-    let [holder, other] = [open(&url).await, open(&url).await];
-    granted(&*holder, lasting(acquire("a", 1), TTL)).await;
-    drop(holder);
-    tokio::time::sleep(TTL * 2).await;
-    let begun = Instant::now();
-    let is_free = async || is_granted(&send(&*other, acquire("a", 2)).await);
-    assert!(!is_free().await);
-    eventually_async(SOON, is_free).await;
-    assert!(begun.elapsed() >= TTL, "{:?}", begun.elapsed());
 }
 
 /// The status and the code with which a service replies to every request.
