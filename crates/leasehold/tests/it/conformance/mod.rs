@@ -110,21 +110,15 @@ conformance! {
     // Where the records of a name are in one place, which keeps a queue and the order of a batch.
     one_place {
         cancelling::a_dropped_acquisition_leaves_nothing,
-        leaving::a_head_that_times_out_passes_its_position_on,
         leaving::a_client_is_subscribed_until_it_is_dropped,
         listings::an_entry_has_the_first_waiters_until_their_queue_expires,
         listings::a_long_list_is_complete_ordered_and_has_the_client_info,
-        handoff::a_forced_release_ends_the_chain,
-        handoff::after_the_limit_of_handoffs_the_process_joins_the_queue_again,
-        trying::try_lock_overtakes_no_waiter,
         annotations::completions_are_listed_in_order_with_any_key,
         jobs::a_waiter_takes_over_a_run_that_failed,
         jobs::all_waiters_return_when_the_run_is_complete,
         latches::waiters_of_one_that_expires_wait_for_the_next,
         observing::each_change_of_the_queue_is_noticed,
-        sharing::permits_are_shared_and_waited_for_in_order,
         sharing::readers_share_the_lock_and_a_writer_is_alone,
-        sharing::a_set_has_locks_of_several_kinds,
     }
     // Where they are in one place, with a queue or without.
     one_record {
@@ -136,21 +130,28 @@ conformance! {
         sharing::many_tasks_never_hold_more_permits_than_there_are,
         sharing::all_holders_are_described,
     }
-    // What the rule decides. The random histories of each store compare its replies and notices with the rule.
+    // What the rule and the client decide. The random histories of each store compare its replies and notices with the
+    // rule.
     rule {
+        handoff::a_forced_release_ends_the_chain,
+        handoff::after_the_limit_of_handoffs_the_process_joins_the_queue_again,
+        jobs::a_run_that_failed_keeps_the_lock_for_a_while,
+        latches::counts_ids_and_ttls_are_checked,
+        leaving::a_head_that_times_out_passes_its_position_on,
         operations::a_release_of_all_permits_serves_all_waiters,
         sharing::a_resize_that_was_dropped_is_known_at_the_next_one,
         sharing::a_writer_of_a_client_ends_a_window_that_begins_while_it_waits,
         sharing::an_upgrade_waits_for_the_readers_only,
         sharing::an_upgrade_that_is_dropped_holds_nothing,
-        latches::counts_ids_and_ttls_are_checked,
         sharing::numbers_are_the_smallest_that_are_free,
         sharing::a_number_of_permits_that_is_set_counts,
         sharing::permits_are_given_back_and_taken_by_a_resize,
         sharing::readers_of_a_client_share_a_lease,
         sharing::fixed_leases_are_not_shared,
         sharing::a_forced_release_ends_the_leases_of_all_holders,
-        jobs::a_run_that_failed_keeps_the_lock_for_a_while,
+        sharing::permits_are_shared_and_waited_for_in_order,
+        sharing::a_set_has_locks_of_several_kinds,
+        trying::try_lock_overtakes_no_waiter,
     }
     // What the client decides, whatever the store is: in one place, over a network, and over many masters.
     client {
