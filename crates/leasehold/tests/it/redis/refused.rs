@@ -39,33 +39,32 @@ pub(super) async fn refused_within(limit: Duration, url: &str, kind: ErrorKind, 
     }
 }
 
+/// Their messages are in `cli::mistakes`.
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_that_are_not_there() {
-    let url = format!("redis://:{SECRET}@127.0.0.1:{}", free_port());
-    refused(
-        &url,
-        ErrorKind::Unreachable,
-        "no server listens at this address",
-    )
-    .await;
-    refused(&url, ErrorKind::Unreachable, "redis://127.0.0.1:").await;
-    let url = format!("redis://u:{SECRET}@no-such-host.invalid");
-    let advice = "the name of the host is not known";
-    refused(&url, ErrorKind::Unreachable, advice).await;
-    let url = "redis+unix:/no/such.sock";
-    refused(url, ErrorKind::Unreachable, "no socket at this path").await;
+async fn servers_that_cannot_be_reached_or_do_not_suit_their_url() {
+    let plain = RedisServer::start();
+    let [tls, stranger] = [(); 2].map(|()| RedisServer::options().tls().start());
+    let (url, other) = (tls.url_of("alice", SECRET), stranger.url());
+    let (bare, ca) = url.split_once('?').unwrap();
+    let (_, other_ca) = other.split_once('?').unwrap();
+    for url in [
+        format!("redis://:{SECRET}@127.0.0.1:{}", free_port()),
+        format!("redis://u:{SECRET}@no-such-host.invalid"),
+        "redis+unix:/no/such.sock".to_owned(),
+        bare.to_owned(),
+        bare.replace("rediss", "redis"),
+        // A certificate is for names, and this one is for others.
+        url.replace("localhost", "127.0.0.2"),
+        format!("{bare}?{other_ca}"),
+        format!("rediss://localhost:{}?{ca}", plain.port()),
+    ] {
+        refused(&url, ErrorKind::Unreachable, "").await;
+    }
+    let database = plain.url().replace("/0", "/99");
+    refused(&database, ErrorKind::InvalidConfig, "").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_reply() {
-    let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let url = format!("redis://:{SECRET}@{}", silent.local_addr().unwrap());
-    let limit = Duration::from_secs(4);
-    let advice = "connected, but no reply within 4s";
-    refused_within(limit, &url, ErrorKind::Unreachable, advice).await;
-}
-
-/// Nor to the request that finds out whether it speaks TLS.
+/// Not even to the request that finds out whether it speaks TLS.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_does_not_reply_over_tls() {
     use tokio::io::AsyncReadExt as _;
@@ -141,61 +140,11 @@ async fn wrong_and_missing_passwords() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_does_not_exist() {
-    let server = RedisServer::start();
-    let url = server.url().replace("/0", "/99");
-    refused(&url, ErrorKind::InvalidConfig, "no database of this number").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn users_who_may_run_no_script() {
-    let server = RedisServer::options()
-        .acl("none", SECRET, "~app:*")
-        .acl("hash", SECRET, "~app:* +evalsha")
-        .acl("time", SECRET, "~app:* +evalsha +eval")
-        .start();
-    for (user, command) in [("none", "'evalsha'"), ("hash", "'eval'"), ("time", "TIME")] {
-        let url = server.url_of(user, SECRET);
-        refused(&url, ErrorKind::Unauthorized, "leasehold doctor prints").await;
-        refused(&url, ErrorKind::Unauthorized, command).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_scripts() {
     let server = RedisServer::options()
         .config("rename-command EVALSHA \"\"")
         .start();
     refused(&server.url(), ErrorKind::Unsupported, "lacks a command").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn tls_that_does_not_fit() {
-    let server = RedisServer::options().tls().start();
-    let url = server.url_of("alice", SECRET);
-    let (bare, ca) = url.split_once("?ca=").unwrap();
-    refused(bare, ErrorKind::Unreachable, "?ca=FILE").await;
-    let plain = bare.replace("rediss", "redis");
-    refused(&plain, ErrorKind::Unreachable, "use rediss://").await;
-    // A certificate is for names, and this one is for others.
-    let alias = url.replace("localhost", "127.0.0.2");
-    refused(&alias, ErrorKind::Unreachable, "").await;
-
-    let stranger = RedisServer::options().tls().start();
-    let other = format!("{bare}?{}", stranger.url().split_once('?').unwrap().1);
-    refused(
-        &other,
-        ErrorKind::Unreachable,
-        "certificate is not trusted here",
-    )
-    .await;
-
-    let plain = RedisServer::start();
-    let url = format!("rediss://localhost:{}?ca={ca}", plain.port());
-    let limit = Duration::from_millis(200);
-    refused_within(limit, &url, ErrorKind::Unreachable, "that it speaks TLS").await;
-    // With more time, a request without TLS finds the cause.
-    refused(&url, ErrorKind::Unreachable, "does not speak TLS there").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
