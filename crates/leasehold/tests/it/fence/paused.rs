@@ -18,13 +18,9 @@ const TTL: Duration = Duration::from_secs(6);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_a_redis_server() {
-    by_redis(Fixture::redis()).await;
-}
-
-/// The masters have nothing to do with the resource.
-#[tokio::test(flavor = "multi_thread")]
-async fn with_a_lock_over_many_masters() {
-    by_redis(Fixture::redlock3()).await;
+    let server = RedisServer::start();
+    let read = async || server.cli(&["GET", "stock"]);
+    is_refused(Fixture::redis(), "redis", &server.url(), read).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,12 +78,6 @@ pub(super) async fn is_refused(
     assert!(write(kind, address, token, "last").await);
     assert_eq!(read().await, "last");
     guard.release().await.unwrap();
-}
-
-async fn by_redis(fixture: Fixture) {
-    let server = RedisServer::start();
-    let read = async || server.cli(&["GET", "stock"]);
-    is_refused(fixture, "redis", &server.url(), read).await;
 }
 
 async fn by_sqlite(kind: &str) {
