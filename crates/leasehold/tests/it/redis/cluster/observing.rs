@@ -9,9 +9,9 @@ use crate::store_ext::{Observation, StoreExt as _};
 /// A name of a free lock has no keys whose migration a node could report.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_observer_follows_a_slot_that_moves() {
+    let cluster = Cluster::start();
+    let [store, other] = [open(&cluster.url()).await, open(&cluster.url()).await];
     for namespace in ["app", "app@4"] {
-        let cluster = Cluster::start();
-        let [store, other] = [open(&cluster.url()).await, open(&cluster.url()).await];
         let space = keyspace(namespace, "t");
         for held in [true, false] {
             let name = if held { "held" } else { "free" };
