@@ -1,7 +1,6 @@
 //! The Redis store where sentinels name the master.
 
 mod failover;
-mod observing;
 mod refused;
 mod woken;
 
