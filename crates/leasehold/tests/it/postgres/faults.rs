@@ -42,23 +42,6 @@ async fn terminated_connections_lose_no_request() {
     passes_on(&holder, &waiter, "b").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn locks_survive_a_restart_of_the_server() {
-    let mut server = PostgresServer::start();
-    let store = open(&server.url()).await;
-    let holder = StoreClient::listening(&store, 1).await;
-    let token = holder.acquire("a", 1).await;
-    server.restart();
-    let other = open(&server.url()).await;
-    let waiter = StoreClient::listening(&other, 2).await;
-    assert_eq!(waiter.wait("a", 1).await, 0);
-    assert_eq!(holder.apply(renew("a", 1)).await, Outcome::Kept);
-    until_notified(&holder).await;
-    holder.release("a", 1).await;
-    let grant = waiter.granted("a", 1).await;
-    assert!(grant.first.get() > token);
-}
-
 /// The clients of a store whose connection has ended do not listen, whatever their tables say.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_is_dead_is_passed_over() {
