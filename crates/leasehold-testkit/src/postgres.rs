@@ -242,28 +242,10 @@ impl PostgresServer {
     /// A command that runs SQL against this server, one statement for each `-c` that is added.
     #[must_use]
     pub fn psql(&self) -> Command {
-        Self::psql_at(&self.address())
-    }
-
-    /// Where the server is, for [`PostgresServer::run_at`].
-    #[must_use]
-    pub fn address(&self) -> String {
-        let (programs, directory) = (self.programs.display(), self.directory.path().display());
-        format!("{programs}:{directory}:{}", self.port)
-    }
-
-    /// As [`PostgresServer::psql`], for a process that received the address.
-    ///
-    /// # Panics
-    ///
-    /// If the address is invalid.
-    fn psql_at(address: &str) -> Command {
-        let [programs, directory, port] = address.split(':').collect::<Vec<_>>()[..] else {
-            panic!("not the address of a server: {address}");
-        };
-        let mut psql = Command::new(Path::new(programs).join("psql"));
+        let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", USER])
-            .args(["-d", "postgres", "-h", directory, "-p", port])
+            .args(["-d", "postgres", "-p", &self.port.to_string(), "-h"])
+            .arg(self.directory.path())
             .stdin(Stdio::null());
         psql
     }
@@ -274,16 +256,7 @@ impl PostgresServer {
     ///
     /// If one of them fails.
     pub fn run(&self, statements: &[&str]) -> String {
-        Self::run_at(&self.address(), statements)
-    }
-
-    /// As [`PostgresServer::run`], for a process that received the address.
-    ///
-    /// # Panics
-    ///
-    /// If one of them fails.
-    pub fn run_at(address: &str, statements: &[&str]) -> String {
-        let mut psql = Self::psql_at(address);
+        let mut psql = self.psql();
         for statement in statements {
             psql.args(["-c", statement]);
         }

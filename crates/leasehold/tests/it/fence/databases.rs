@@ -1,91 +1,49 @@
 //! The statements for databases, when two holders come at once.
 
 use std::fs;
-use std::io::Write as _;
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use leasehold::fence::sql::Dialect;
-use leasehold_testkit::{OutputLines, PostgresServer, eventually};
+use leasehold_testkit::{PostgresServer, eventually_async};
 
 use super::paused::set_up;
-use super::resources::rows;
+use super::resources::{Parameters, session};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A session that stays open.
-struct Session {
-    psql: Child,
-    replies: OutputLines,
-}
-
-impl Session {
-    fn start(server: &PostgresServer) -> Self {
-        let mut psql = server.psql();
-        let psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut psql = psql.spawn().unwrap();
-        let replies = OutputLines::read(psql.stdout.take().unwrap());
-        let mut session = Self { psql, replies };
-        for (name, types, statement) in [
-            (
-                "ship",
-                "bigint, bigint, text",
-                Dialect::Postgres.update("orders", &["state"], "id"),
-            ),
-            (
-                "admit",
-                "text, bigint",
-                Dialect::Postgres.admit().to_owned(),
-            ),
-        ] {
-            session.send(&format!("PREPARE {name} ({types}) AS {statement};"));
-            assert_eq!(session.reply(), "PREPARE");
-        }
-        session
-    }
-
-    fn send(&self, statement: &str) {
-        writeln!(self.psql.stdin.as_ref().unwrap(), "{statement}").unwrap();
-    }
-
-    fn reply(&mut self) -> String {
-        self.replies.next_line().unwrap().trim().to_owned()
-    }
-
-    fn run(&mut self, statement: &str) -> String {
-        self.send(statement);
-        self.reply()
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        drop(self.psql.stdin.take());
-        let _ = self.psql.wait();
-    }
+/// The rows that a late holder changes by a statement, while another one has changed a row, and commits.
+async fn late_rows(
+    server: &PostgresServer,
+    statement: &str,
+    next: Parameters<'_>,
+    late: Parameters<'_>,
+) -> u64 {
+    let url = server.url();
+    let (mut next_session, late_session) = (session(&url).await, session(&url).await);
+    let transaction = next_session.transaction().await.unwrap();
+    assert_eq!(transaction.execute(statement, next).await.unwrap(), 1);
+    let commits = async {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        eventually_async(SOON, async || server.run(&[waits]) == "1").await;
+        transaction.commit().await.unwrap();
+    };
+    let (late, ()) = tokio::join!(late_session.execute(statement, late), commits);
+    late.unwrap()
 }
 
 /// The late one waits for the other's commit, and then does nothing.
-#[test]
-fn a_late_holder_changes_nothing_before_another_has_committed() {
+#[tokio::test]
+async fn a_late_holder_changes_nothing_before_another_has_committed() {
     let server = PostgresServer::start();
     set_up(&server);
-    let (mut next, mut late) = (Session::start(&server), Session::start(&server));
-    for (statement, token) in [
-        ("EXECUTE ship (TOKEN, 42, 'TOKEN');", 8),
-        ("EXECUTE admit ('orders/42', TOKEN);", 18),
-    ] {
-        let of = |token: u64| statement.replace("TOKEN", &token.to_string());
-        next.run("BEGIN;");
-        assert_eq!(rows(&next.run(&of(token))), 1);
-        late.run("BEGIN;");
-        late.send(&of(token - 1));
-        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-        eventually(SOON, || server.run(&[waits]) == "1");
-        next.run("COMMIT;");
-        assert_eq!(rows(&late.reply()), 0);
-        late.run("ROLLBACK;");
-    }
+    let ship = Dialect::Postgres.update("orders", &["state"], "id");
+    let (next, late): (Parameters<'_>, Parameters<'_>) =
+        (&[&8_i64, &42_i64, &"8"], &[&7_i64, &42_i64, &"7"]);
+    assert_eq!(late_rows(&server, &ship, next, late).await, 0);
+    let (next, late): (Parameters<'_>, Parameters<'_>) =
+        (&[&"orders/42", &18_i64], &[&"orders/42", &17_i64]);
+    let admit = Dialect::Postgres.admit();
+    assert_eq!(late_rows(&server, admit, next, late).await, 0);
     assert_eq!(server.run(&["SELECT state, fence FROM orders"]), "8|8");
     let fences = server.run(&["SELECT name, token FROM fences"]);
     assert_eq!(fences, "orders/42|18");
@@ -125,15 +83,20 @@ fn a_late_write_by_psql_is_an_error() {
 }
 
 /// Another time, if the next holder gave up: then the one before it is not late.
-#[test]
-fn a_rollback_admits_the_holder_before() {
+#[tokio::test]
+async fn a_rollback_admits_the_holder_before() {
     let server = PostgresServer::start();
     set_up(&server);
-    let (mut next, mut early) = (Session::start(&server), Session::start(&server));
-    next.run("BEGIN;");
-    assert_eq!(rows(&next.run("EXECUTE ship (8, 42, 'next');")), 1);
-    early.send("EXECUTE ship (7, 42, 'early');");
-    next.run("ROLLBACK;");
-    assert_eq!(rows(&early.reply()), 1);
+    let url = server.url();
+    let (mut next_session, early_session) = (session(&url).await, session(&url).await);
+    let ship = Dialect::Postgres.update("orders", &["state"], "id");
+    let (next, early): (Parameters<'_>, Parameters<'_>) =
+        (&[&8_i64, &42_i64, &"next"], &[&7_i64, &42_i64, &"early"]);
+    let transaction = next_session.transaction().await.unwrap();
+    assert_eq!(transaction.execute(&*ship, next).await.unwrap(), 1);
+    let early = early_session.execute(&*ship, early);
+    let (early, rolled_back) = tokio::join!(early, transaction.rollback());
+    rolled_back.unwrap();
+    assert_eq!(early.unwrap(), 1);
     assert_eq!(server.run(&["SELECT state, fence FROM orders"]), "early|7");
 }

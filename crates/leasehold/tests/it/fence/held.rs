@@ -7,9 +7,9 @@ use leasehold::{Client, LeaseOptions, Token};
 use leasehold_testkit::{PostgresServer, eventually_async};
 use tokio::task::yield_now;
 use tokio::time::timeout;
-use tokio_postgres::NoTls;
 
 use super::paused::is_refused;
+use super::resources::session;
 use crate::fixture::Fixture;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -19,13 +19,6 @@ const TAKEOVERS: usize = 100;
 
 /// The longest delay of a transaction behind the attempt to take its lock over, in turns of the runtime.
 const TURNS_MAX: usize = 200;
-
-/// A session of the program that writes.
-async fn session(server: &PostgresServer) -> tokio_postgres::Client {
-    let (session, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
-    tokio::spawn(connection);
-    session
-}
 
 /// Writes a row in a transaction under the lock. Returns whether it was committed.
 async fn commit(session: &mut tokio_postgres::Client, name: &str, token: Token) -> bool {
@@ -51,7 +44,7 @@ async fn only_the_holder_passes() {
     let other = other.unwrap();
     let client = Client::connect(&url).await.unwrap();
     let mutex = client.mutex("stock").unwrap();
-    let mut session = session(&server).await;
+    let mut session = session(&server.url()).await;
     server.run(&[COMMITS]);
 
     let early = mutex.lock().await.unwrap();
@@ -85,7 +78,7 @@ async fn a_takeover_waits_for_the_transaction() {
     let first = Client::connect(&url).await.unwrap();
     let second = Client::connect(&url).await.unwrap();
     let mutex = second.mutex("stock").unwrap();
-    let mut session = session(&server).await;
+    let mut session = session(&server.url()).await;
 
     let lease = LeaseOptions::new().fixed(Duration::from_millis(300));
     let fixed = first.mutex("stock").unwrap().with(lease).unwrap();
@@ -119,7 +112,7 @@ async fn a_holder_is_renewed_during_its_transaction() {
     let client = Client::builder().ttl(ttl).connect(&server.url()).await;
     let client = client.unwrap();
     let guard = client.mutex("stock").unwrap().lock().await.unwrap();
-    let mut session = session(&server).await;
+    let mut session = session(&server.url()).await;
     let transaction = session.transaction().await.unwrap();
     let token = i64::from(guard.token());
     transaction
@@ -146,7 +139,8 @@ async fn no_commit_is_stale() {
     let url = server.url();
     let (first, second) = tokio::join!(Client::connect(&url), Client::connect(&url));
     let mut clients = [first.unwrap(), second.unwrap()];
-    let (mut early_session, mut late_session) = (session(&server).await, session(&server).await);
+    let (mut early_session, mut late_session) =
+        (session(&server.url()).await, session(&server.url()).await);
     let mut early_commits = 0;
     let takeovers = std::env::var("LEASEHOLD_TAKEOVERS");
     let takeovers = takeovers.map_or(TAKEOVERS, |number| number.parse().unwrap());
@@ -190,8 +184,8 @@ async fn a_stopped_holder_is_refused() {
     let server = PostgresServer::start();
     server.run(&[super::paused::ORDERS]);
     let read = async || server.run(&["SELECT state FROM orders"]);
-    let (fixture, address) = (Fixture::Other(server.url()), server.address());
-    is_refused(fixture, "postgres_held", &address, read).await;
+    let (fixture, url) = (Fixture::Other(server.url()), server.url());
+    is_refused(fixture, "postgres_held", &url, read).await;
 }
 
 /// A user that only writes needs no right on the tables of the locks.
@@ -205,7 +199,7 @@ async fn a_writer_needs_no_right_to_lock() {
         "GRANT USAGE ON SCHEMA leasehold TO writer",
     ]);
     let token = i64::from(guard.token());
-    let session = session(&server).await;
+    let session = session(&server.url()).await;
     session.batch_execute("SET ROLE writer").await.unwrap();
     session.execute(HELD, &[&"stock", &token]).await.unwrap();
     let read = session.execute("SELECT FROM leasehold.heads", &[]).await;

@@ -36,7 +36,7 @@ async fn by_a_row_or_a_name_in_postgres() {
         let server = PostgresServer::start();
         set_up(&server);
         let read = async || server.run(&["SELECT state FROM orders"]);
-        is_refused(Fixture::redis(), kind, &server.address(), read).await;
+        is_refused(Fixture::redis(), kind, &server.url(), read).await;
     }
 }
 

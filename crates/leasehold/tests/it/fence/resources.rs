@@ -2,11 +2,16 @@
 
 use leasehold::Token;
 use leasehold::fence;
+use leasehold::fence::postgres::LOST;
 use leasehold::fence::sql::Dialect;
-use leasehold_testkit::PostgresServer;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_postgres::NoTls;
+use tokio_postgres::types::ToSql;
+
+/// The parameters of a statement of PostgreSQL.
+pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// Writes a value under a token to the resource of that kind at that address. Returns whether it was accepted.
 pub(crate) async fn write(kind: &str, address: &str, token: Token, value: &str) -> bool {
@@ -24,9 +29,23 @@ pub(crate) async fn write(kind: &str, address: &str, token: Token, value: &str) 
             rows.unwrap() == 1
         }
         "sqlite_name" => sqlite_name(address, token, value),
-        "postgres_row" => postgres_row(address, token, value) == 1,
-        "postgres_name" => postgres_name(address, token, value) == 1,
-        "postgres_held" => postgres_held(address, token, value),
+        "postgres_row" => {
+            let ship = Dialect::Postgres.update("orders", &["state"], "id");
+            let parameters: Parameters<'_> = &[&i64::from(token), &42_i64, &value];
+            let rows = session(address).await.execute(&*ship, parameters).await;
+            rows.unwrap() == 1
+        }
+        "postgres_name" => {
+            let admit = Dialect::Postgres.admit();
+            let parameters: Parameters<'_> = &[&"orders/42", &i64::from(token)];
+            postgres_checked(address, admit, parameters, value).await
+        }
+        "postgres_held" => {
+            // Under the only lock of the database.
+            let held =
+                "SELECT leasehold.held(name, $1) FROM leasehold.heads WHERE name LIKE 'fence/%'";
+            postgres_checked(address, held, &[&i64::from(token)], value).await
+        }
         "http" => match http(address, &[&token.to_string()], value).await {
             (200, _) => true,
             (412, _) => false,
@@ -51,54 +70,29 @@ fn sqlite_name(path: &str, token: Token, value: &str) -> bool {
     true
 }
 
-/// The statement as it is, with parameters that the server fills in.
-fn postgres_row(address: &str, token: Token, value: &str) -> usize {
-    let ship = Dialect::Postgres.update("orders", &["state"], "id");
-    let output = PostgresServer::run_at(
-        address,
-        &[
-            &format!("PREPARE ship (bigint, bigint, text) AS {ship}"),
-            &format!("EXECUTE ship ({token}, 42, '{value}')"),
-        ],
-    );
-    rows(output.lines().last().unwrap())
+/// A session of a program that writes to PostgreSQL.
+pub(super) async fn session(url: &str) -> tokio_postgres::Client {
+    let (session, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    session
 }
 
-fn postgres_name(address: &str, token: Token, value: &str) -> usize {
-    let admit = Dialect::Postgres.admit();
-    let output = PostgresServer::run_at(
-        address,
-        &[
-            &format!("PREPARE admit (text, bigint) AS {admit}"),
-            "BEGIN",
-            &format!("EXECUTE admit ('orders/42', {token})"),
-            // Only if a row was changed, which a program learns from its driver.
-            &format!(
-                "UPDATE orders SET state = '{value}' WHERE id = 42 AND \
-                 (SELECT token FROM fences WHERE name = 'orders/42') = {token}"
-            ),
-            "COMMIT",
-        ],
-    );
-    let admitted = output.lines().find(|line| line.starts_with("INSERT"));
-    rows(admitted.unwrap())
-}
-
-/// A transaction under the only lock of the database.
-fn postgres_held(address: &str, token: Token, value: &str) -> bool {
-    let transaction = format!(
-        "DO $$ BEGIN PERFORM leasehold.held(name, {token}) FROM leasehold.heads WHERE name LIKE 'fence/%'; \
-         UPDATE orders SET state = '{value}' WHERE id = 42; \
-         EXCEPTION WHEN SQLSTATE 'LH001' THEN RAISE NOTICE 'late'; END $$"
-    );
-    let written = format!("SELECT count(*) FROM orders WHERE state = '{value}'");
-    let output = PostgresServer::run_at(address, &[&transaction, &written]);
-    output.lines().last() == Some("1")
-}
-
-/// How many rows a statement has changed, by its tag.
-pub(super) fn rows(tag: &str) -> usize {
-    tag.split(' ').next_back().unwrap().parse().unwrap()
+/// A transaction that begins with this check, which finds no row or fails if the holder is late.
+async fn postgres_checked(url: &str, check: &str, parameters: Parameters<'_>, value: &str) -> bool {
+    let mut session = session(url).await;
+    let transaction = session.transaction().await.unwrap();
+    match transaction.execute(check, parameters).await {
+        Ok(0) => return false,
+        Ok(_) => {}
+        Err(error) => {
+            assert_eq!(error.code().map(|it| it.code()), Some(LOST), "{error}");
+            return false;
+        }
+    }
+    let update = "UPDATE orders SET state = $1 WHERE id = 42";
+    transaction.execute(update, &[&value]).await.unwrap();
+    transaction.commit().await.unwrap();
+    true
 }
 
 /// Puts a value with these token headers. Returns the status and the whole response.
