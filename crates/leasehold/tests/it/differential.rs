@@ -1,7 +1,7 @@
 //! Every store replies and notifies by the rule, operation by operation, on random histories.
 
 mod compare;
-mod corrupting_store;
+pub(crate) mod corrupting_store;
 mod event_logs;
 mod replies;
 pub(crate) mod shares;

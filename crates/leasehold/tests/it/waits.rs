@@ -1,18 +1,17 @@
 //! How long waiters wait and how often they send requests, on a clock that the tests move.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use leasehold::__private::store::{BoxFuture, ForwardingStore, MemoryStore, Reply, Request, Store};
+use leasehold::__private::store::{MemoryStore, Store};
 use leasehold::clock::Clock as _;
 use leasehold::{Client, ErrorKind, Guard, LeaseOptions, Mutex, Result, Token};
-use leasehold_core::Op;
 use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 use tracing::Level;
 
+use crate::differential::corrupting_store::{CorruptingStore, Corruption};
 use crate::faulty_store::{FaultMode, TIMEOUT};
 use crate::fixture::with_options;
 use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
@@ -381,34 +380,11 @@ async fn a_shutdown_waits_for_the_release_of_an_acquisition_in_flight() {
     assert_eq!(acquiring.await.unwrap_err().kind(), ErrorKind::ShutDown);
 }
 
-/// A store in which no conversion waits: its clients cannot be notified.
-#[derive(Debug)]
-struct WithoutConversions(MemoryStore);
-
-impl fmt::Display for WithoutConversions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl ForwardingStore for WithoutConversions {
-    fn inner(&self) -> &dyn Store {
-        &self.0
-    }
-
-    fn apply(&self, mut batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
-        for request in &mut batch {
-            if let Op::Convert { wait, .. } = &mut request.op {
-                *wait = false;
-            }
-        }
-        self.0.apply(batch)
-    }
-}
-
+/// As in a store whose clients cannot be notified.
 #[tokio::test]
 async fn an_upgrade_that_cannot_wait_in_the_queue_is_repeated() {
-    let store: Arc<dyn Store> = Arc::new(WithoutConversions(MemoryStore::new()));
+    let corrupting = CorruptingStore::new(MemoryStore::new(), Corruption::Conversion);
+    let store: Arc<dyn Store> = Arc::new(corrupting);
     let recorder = RecordingStore::on(Arc::clone(&store));
     let stores = [Arc::clone(&recorder) as Arc<dyn Store>, store];
     let [first, second] = stores.map(|store| {

@@ -18,7 +18,7 @@ use crate::store_ext::StoreExt as _;
 
 /// The point in which a [`CorruptingStore`] breaks the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Corruption {
+pub(crate) enum Corruption {
     /// Tokens are one too large.
     Token,
     /// The time left is ten milliseconds too long.
@@ -87,7 +87,7 @@ pub(super) enum Corruption {
 
 /// A memory store with one corruption.
 #[derive(Debug)]
-pub(super) struct CorruptingStore {
+pub(crate) struct CorruptingStore {
     store: MemoryStore,
     corruption: Corruption,
     listeners: Mutex<Vec<Arc<CorruptingListener>>>,
@@ -309,7 +309,7 @@ fn one_more(token: Token) -> Token {
 }
 
 impl CorruptingStore {
-    pub(super) fn new(store: MemoryStore, corruption: Corruption) -> Self {
+    pub(crate) fn new(store: MemoryStore, corruption: Corruption) -> Self {
         Self {
             store,
             corruption,
