@@ -4,17 +4,12 @@ mod connect;
 mod faults;
 mod messages;
 
-use leasehold::__private::store::{OpenOptions, Store, WakeupMode};
+use leasehold::__private::store::{OpenOptions, WakeupMode};
 use leasehold::ErrorKind;
 use leasehold_testkit::{EtcdCluster, eventually_async};
 
 use crate::store_client::*;
 use crate::waiters::SOON;
-
-async fn until_notified(store: &dyn Store) {
-    let is_notified = async || store.capabilities().wakeup == WakeupMode::Grants;
-    eventually_async(SOON, is_notified).await;
-}
 
 /// The value of a key.
 fn value(cluster: &EtcdCluster, key: &str) -> String {

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold::__private::store::{
-    self, Event, EventScope, Key, Keyspace, Listener, Listening, OpenOptions, Reply, Request, Store,
+    self, Event, EventScope, Key, Keyspace, Listener, Listening, OpenOptions, Reply, Request,
+    Store, WakeupMode,
 };
 use leasehold::{Error, ErrorKind};
 use leasehold_core::{
@@ -180,6 +181,11 @@ pub(crate) async fn until_works(store: &dyn Store, name: &str) {
         replies.iter().all(|reply| outcome(reply).is_some())
     })
     .await;
+}
+
+/// Waits until the clients of a store are notified in this way.
+pub(crate) async fn until_wakeup(store: &dyn Store, wakeup: WakeupMode) {
+    eventually_async(SOON, async || store.capabilities().wakeup == wakeup).await;
 }
 
 pub(crate) async fn send(store: &dyn Store, request: Request) -> Reply {

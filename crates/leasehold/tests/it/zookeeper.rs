@@ -99,10 +99,7 @@ async fn a_session_that_has_ended_is_replaced() {
     passes_on(&holder, &waiter, "a").await;
     let store = open(&url).await;
     server.pause(0);
-    eventually_async(SOON, async || {
-        store.capabilities().wakeup == WakeupMode::Nothing
-    })
-    .await;
+    until_wakeup(&*store, WakeupMode::Nothing).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     server.resume(0);
     until_works(&*store, "works").await;

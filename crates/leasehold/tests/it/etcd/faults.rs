@@ -17,7 +17,7 @@ async fn a_member_that_is_killed_is_replaced() {
         cluster.kill9(killed);
         for client in [&holder, &waiter] {
             until_works(&*client.store, "works").await;
-            until_notified(&*client.store).await;
+            until_wakeup(&*client.store, WakeupMode::Grants).await;
         }
         // They may be told later that they have missed something.
         let name = format!("b{round}");
@@ -59,11 +59,10 @@ async fn locks_survive_a_restart_of_the_cluster() {
         (error.lock(), error.store()),
         (Some("b"), Some(&*cluster.url()))
     );
-    let polls = async || store.capabilities().wakeup == WakeupMode::Nothing;
-    eventually_async(SOON, polls).await;
+    until_wakeup(&*store, WakeupMode::Nothing).await;
     cluster.restart(0);
     until_works(&*store, "works").await;
-    until_notified(&*store).await;
+    until_wakeup(&*store, WakeupMode::Grants).await;
     assert_eq!(holder.apply(renew("a", 1)).await, Outcome::Kept);
     let other = open(&cluster.url()).await;
     let refused = applied(&*other, acquire("a", 2)).await;

@@ -83,7 +83,7 @@ async fn a_lost_lease_is_replaced() {
         events.iter().any(interrupted)
     })
     .await;
-    until_notified(&*waiter.store).await;
+    until_wakeup(&*waiter.store, WakeupMode::Grants).await;
     assert_ne!(lease_of(&cluster, waiter.id), lease);
     waiter.events();
     passes_on(&holder, &waiter, "b").await;

@@ -14,11 +14,6 @@ use crate::store_ext::StoreExt as _;
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                          WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
 
-async fn until_notified(client: &StoreClient) {
-    let is_notified = async || client.store.capabilities().wakeup == WakeupMode::Grants;
-    eventually_async(SOON, is_notified).await;
-}
-
 /// A request that finds a connection ended is sent on another one, because nothing was applied.
 #[tokio::test(flavor = "multi_thread")]
 async fn terminated_connections_lose_no_request() {
@@ -36,7 +31,7 @@ async fn terminated_connections_lose_no_request() {
     }
     // Both are told that they may have missed something, and can wait again.
     for client in [&holder, &waiter] {
-        until_notified(client).await;
+        until_wakeup(&*client.store, WakeupMode::Grants).await;
         client.events();
     }
     passes_on(&holder, &waiter, "b").await;
@@ -71,8 +66,7 @@ async fn a_server_that_is_gone_is_a_certain_failure() {
     let error = rejected(&*store, acquire("a", 1)).await;
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     assert_eq!((error.lock(), error.store()), (Some("a"), Some(&*text)));
-    let polls = async || store.capabilities().wakeup == WakeupMode::Nothing;
-    eventually_async(SOON, polls).await;
+    until_wakeup(&*store, WakeupMode::Nothing).await;
 }
 
 /// Without room for data, new locks are refused and leases are renewed in the pages that there are. Without room for the
@@ -200,7 +194,7 @@ async fn an_observer_is_registered_again_at_the_next_primary() {
     let observe = async || store.observe(&key("observed"), &Slot::Value).await;
     observe().await.unwrap();
     pair.fail_over(None, || ());
-    until_notified(&observer).await;
+    until_wakeup(&*observer.store, WakeupMode::Grants).await;
     let changed = observe().await.unwrap().changed.unwrap();
     let other = open(&pair.url()).await;
     granted(&*other, acquire("observed", 1)).await;
