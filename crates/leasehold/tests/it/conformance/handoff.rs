@@ -7,7 +7,7 @@ use leasehold_testkit::eventually_async;
 use tokio::task::JoinHandle;
 
 use crate::fixture::{Fixture, fresh_name, with_options};
-use crate::recording_store::Valve;
+use crate::recording_store::{RecordingStore, Valve};
 use crate::waiters::{SOON, poll_once, soon, spawn_waiter};
 
 /// A client that hands its leases off however long that takes.
@@ -104,24 +104,29 @@ pub(super) async fn it_can_be_switched_off(fixture: Fixture) {
     for builder in off {
         let (client, recorder) = fixture.recorded(builder).await;
         let mutex = client.mutex(fresh_name("off")).unwrap();
-        let (mut guard, waiters) = followed(&mutex, &[&mutex; 3]).await;
-        for waiter in waiters {
-            recorder.clear();
-            let same;
-            (same, guard) = next_holder(guard, waiter).await;
-            assert!(!same);
-            travelled_together(&fixture, &recorder.operations());
-        }
-        guard.release().await.unwrap();
+        is_not_handed_off(&fixture, &recorder, &mutex, &[&mutex; 3]).await;
     }
 }
 
-/// Checks that a release and the next acquisition were one batch. At many masters a client pauses between the
-/// two after a turn of some time.
-#[track_caller]
-fn travelled_together(fixture: &Fixture, batches: &[Vec<&'static str>]) {
-    assert_eq!(batches.concat(), ["release", "acquire"]);
-    assert!(batches.len() == 1 || matches!(fixture, Fixture::Masters(_)));
+/// Checks that each of these waiters has a lease of its own, and that a release and the next acquisition are one batch.
+/// At many masters a client pauses between the two after a turn of some time.
+async fn is_not_handed_off(
+    fixture: &Fixture,
+    recorder: &RecordingStore,
+    mutex: &Mutex,
+    waiters: &[&Mutex],
+) {
+    let (mut guard, waiters) = followed(mutex, waiters).await;
+    for waiter in waiters {
+        recorder.clear();
+        let same;
+        (same, guard) = next_holder(guard, waiter).await;
+        assert!(!same);
+        let batches = recorder.operations();
+        assert_eq!(batches.concat(), ["release", "acquire"]);
+        assert!(batches.len() == 1 || matches!(fixture, Fixture::Masters(_)));
+    }
+    guard.release().await.unwrap();
 }
 
 pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_same(
@@ -140,15 +145,7 @@ pub(super) async fn only_a_renewed_lease_is_handed_off_to_a_task_that_wants_the_
         (&fixed, &fixed),
     ];
     for (first, second) in pairs {
-        let (mut guard, waiters) = followed(first, &[second, first]).await;
-        for waiter in waiters {
-            recorder.clear();
-            let same;
-            (same, guard) = next_holder(guard, waiter).await;
-            assert!(!same);
-            travelled_together(&fixture, &recorder.operations());
-        }
-        guard.release().await.unwrap();
+        is_not_handed_off(&fixture, &recorder, first, &[second, first]).await;
     }
     // Nor from a fixed hold inside a renewed lease.
     let owner = Owner::new();
