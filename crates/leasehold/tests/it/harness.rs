@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::__private::store::{MemoryStore, Store};
 use leasehold::clock::{Clock, ManualClock};
-use leasehold::{Client, ClientBuilder, Guard, Mutex, State};
+use leasehold::{Client, Guard, Mutex, State};
 
 use crate::faulty_store::FaultyStore;
 use crate::recording_store::RecordingStore;
@@ -28,24 +28,20 @@ impl Harness {
         let clock = ManualClock::new();
         let memory = MemoryStore::with_clock(Arc::new(clock.clone()));
         let store = FaultyStore::new(memory, Arc::new(clock.clone()));
-        Self::with(clock, store, Client::builder())
+        Self::with(clock, store)
     }
 
     /// Another client of the same records, with a fault mode of its own.
     pub(crate) fn another(&self) -> Self {
-        self.another_with(Client::builder())
+        Self::with(self.clock.clone(), self.store.without_faults())
     }
 
-    pub(crate) fn another_with(&self, builder: ClientBuilder) -> Self {
-        let store = self.store.without_faults();
-        Self::with(self.clock.clone(), store, builder)
-    }
-
-    fn with(clock: ManualClock, store: FaultyStore, builder: ClientBuilder) -> Self {
+    fn with(clock: ManualClock, store: FaultyStore) -> Self {
         let store = Arc::new(store);
         let recorder = RecordingStore::on(Arc::clone(&store) as Arc<dyn Store>);
-        let builder = builder.ttl(TTL).clock(Arc::new(clock.clone()));
-        let client = builder
+        let client = Client::builder()
+            .ttl(TTL)
+            .clock(Arc::new(clock.clone()))
             .build(Arc::clone(&recorder) as Arc<dyn Store>)
             .unwrap();
         Self {
