@@ -72,6 +72,8 @@ fn sqlite_name(path: &str, token: Token, value: &str) -> bool {
 
 /// A session of a program that writes to PostgreSQL.
 pub(super) async fn session(url: &str) -> tokio_postgres::Client {
+    // The rest is for clients of locks behind a pooler.
+    let (url, _) = url.split_once('?').unwrap_or((url, ""));
     let (session, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     session
