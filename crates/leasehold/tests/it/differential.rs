@@ -11,7 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::__private::store::{
-    EtcdStore, MemoryStore, OpenOptions, PostgresStore, RedisStore, SqliteStore, ZookeeperStore,
+    EtcdStore, MemoryStore, OpenOptions, PostgresStore, RedisStore, SqliteStore, Store,
+    ZookeeperStore,
 };
 use leasehold::clock::ManualClock;
 use leasehold_sim::history::Shape;
@@ -111,7 +112,6 @@ fn the_postgres_store_follows_the_rule() {
     });
 }
 
-/// The clock is that of the client, in which the rule runs.
 #[test]
 fn the_etcd_store_follows_the_rule() {
     on_servers(|part| {
@@ -119,14 +119,7 @@ fn the_etcd_store_follows_the_rule() {
         play(async {
             let own_clock = Arc::new(clock.clone());
             let store = EtcdStore::open_with_clock(&cluster.url(), &options(), own_clock).await;
-            compare(Target {
-                step: &|step_ms| advance(&clock, step_ms),
-                histories: HISTORIES_OF_DOCUMENTS,
-                timeout: TIMEOUT,
-                part,
-                ..Target::new(&store.unwrap())
-            })
-            .await
+            compare_documents(&store.unwrap(), &clock, part).await
         });
     });
 }
@@ -138,16 +131,25 @@ fn the_zookeeper_store_follows_the_rule() {
         play(async {
             let own_clock = Arc::new(clock.clone());
             let store = ZookeeperStore::open_with_clock(&server.url(), &options(), own_clock).await;
-            compare(Target {
-                step: &|step_ms| advance(&clock, step_ms),
-                histories: HISTORIES_OF_DOCUMENTS,
-                timeout: TIMEOUT,
-                part,
-                ..Target::new(&store.unwrap())
-            })
-            .await
+            compare_documents(&store.unwrap(), &clock, part).await
         });
     });
+}
+
+/// The clock is that of the client, in which the rule runs.
+async fn compare_documents(
+    store: &dyn Store,
+    clock: &ManualClock,
+    part: (usize, usize),
+) -> Result<(), Difference> {
+    compare(Target {
+        step: &|step_ms| advance(clock, step_ms),
+        histories: HISTORIES_OF_DOCUMENTS,
+        timeout: TIMEOUT,
+        part,
+        ..Target::new(store)
+    })
+    .await
 }
 
 /// Plays each part of the histories on a server of its own. Most of the time passes in waiting for replies.
