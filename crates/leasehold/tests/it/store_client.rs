@@ -398,6 +398,10 @@ impl StoreClient {
         request
     }
 
+    pub(crate) async fn send(&self, request: Request) -> Reply {
+        send(&*self.store, self.own(request)).await
+    }
+
     pub(crate) async fn apply(&self, request: Request) -> Outcome {
         applied(&*self.store, self.own(request)).await
     }

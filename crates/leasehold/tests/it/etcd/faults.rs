@@ -23,21 +23,15 @@ async fn a_member_that_is_killed_is_replaced() {
         let name = format!("b{round}");
         holder.acquire(&name, 1).await;
         eventually_async(SOON, async || {
-            let replies = waiter.store.apply(vec![waiter.own(wait(&name, 1))]).await;
-            outcome(&replies[0]).is_some()
+            outcome(&waiter.send(wait(&name, 1)).await).is_some()
         })
         .await;
         eventually_async(SOON, async || {
-            let replies = holder
-                .store
-                .apply(vec![holder.own(release(&name, 1))])
-                .await;
-            outcome(&replies[0]).is_some()
+            outcome(&holder.send(release(&name, 1)).await).is_some()
         })
         .await;
         eventually_async(SOON, async || {
-            let replies = waiter.store.apply(vec![waiter.own(wait(&name, 1))]).await;
-            is_granted(&replies[0])
+            is_granted(&waiter.send(wait(&name, 1)).await)
         })
         .await;
         waiter.events();

@@ -154,8 +154,7 @@ async fn a_free_lock_behind_many_dead_waiters_is_granted() {
         ),
         "{refused:?}"
     );
-    let request = || b.own(acquire("b", 1));
-    eventually_async(SOON, async || is_granted(&send(&*b.store, request()).await)).await;
+    eventually_async(SOON, async || is_granted(&b.send(acquire("b", 1)).await)).await;
     assert!(!is_queued(&server, QUEUE) && !is_queued(&server, "app:{t:b}:queue"));
 }
 

@@ -124,7 +124,7 @@ async fn the_two_connections_of_the_old_protocol_end_together() {
         if kind == "normal" {
             // In this protocol it is noticed when it is used.
             for client in [&a, &b] {
-                send(&*client.store, client.own(renew("a", 7))).await;
+                client.send(renew("a", 7)).await;
             }
         }
         for client in [&a, &b] {

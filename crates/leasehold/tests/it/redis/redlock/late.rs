@@ -132,8 +132,7 @@ async fn a_renewal_restores_no_lease_that_was_released() {
     let exists = |nth: usize| far.masters.server(nth).cli(&["EXISTS", &record]) == "1";
     // On a busy machine a majority may reply too late; a repetition has the effect of one request.
     eventually_async(LONG, async || {
-        let reply = send(&*store.store, store.own(acquire("a", 1))).await;
-        matches!(outcome(&reply), Some(Outcome::Granted { .. }))
+        is_granted(&store.send(acquire("a", 1)).await)
     })
     .await;
     eventually_async(LONG, async || (0..3).all(exists)).await;

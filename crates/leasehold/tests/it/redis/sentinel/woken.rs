@@ -79,14 +79,13 @@ async fn a_grant_there_is_not_notified() {
     waiter.until_interrupted().await;
     set.servers()[old].cont();
     eventually_async(SOON, async || {
-        let released = send(&*holder.store, holder.own(release("a", 1))).await;
-        outcome(&released).is_some()
+        outcome(&holder.send(release("a", 1)).await).is_some()
     })
     .await;
     assert!(is_writable(&set.servers()[old]));
     waiter.no_notices();
     // By the new master the holder has it still.
-    let refused = send(&*waiter.store, waiter.own(wait("a", 1))).await;
+    let refused = waiter.send(wait("a", 1)).await;
     assert!(is_refused(&refused), "{refused:?}");
     assert_eq!(records(&set.servers()[new]).len(), 1);
 }
