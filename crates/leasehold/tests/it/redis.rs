@@ -189,16 +189,12 @@ fn queue_dead(server: &RedisServer, name: &str, numbers: std::ops::Range<u64>) {
         let mut push = vec!["RPUSH".to_owned(), queue.clone()];
         for number in numbers {
             let lease = format!("{:032x}:{number}", number + 1_000);
-            push.push(format!("{lease} 30000 {}", dead_tokens(*number)));
+            // It waits for some tokens.
+            push.push(format!("{lease} 30000 {}", number % 7 + 1));
             push.push(lease);
         }
         let push: Vec<_> = push.iter().map(String::as_str).collect();
         server.cli(&push);
     }
     server.cli(&["PEXPIRE", &queue, "60000"]);
-}
-
-/// The number of tokens for which such a lease waits.
-fn dead_tokens(number: u64) -> u64 {
-    number % 7 + 1
 }
