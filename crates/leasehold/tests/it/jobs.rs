@@ -7,7 +7,7 @@ use leasehold::{ErrorKind, Job, Ran, Run};
 
 use crate::harness::{Harness, SECOND, TTL};
 use crate::isolation::listeners::Metrics;
-use crate::store_client::keyspace;
+use crate::store_client::{assert_error, keyspace};
 use crate::store_ext::StoreExt as _;
 
 fn job(harness: &Harness) -> Job {
@@ -38,13 +38,8 @@ async fn a_record_that_cannot_be_read_is_an_error_and_can_be_removed() {
     stored.await.unwrap().unwrap();
     run.release().await.unwrap();
     let error = job.lock().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Store);
-    let message = error.to_string();
-    assert!(
-        message.contains("cannot be read: its version is not 1"),
-        "{message}"
-    );
-    assert!(message.contains("\"harness\""), "{message}");
+    let parts = ["cannot be read: its version is not 1", "\"harness\""];
+    assert_error(&error, ErrorKind::Store, &parts);
     assert!(harness.client.completions().await.unwrap().is_empty());
     let records = harness.client.completion_records().await.unwrap();
     assert_eq!(records, [Err((job.mutex().name().to_owned(), None))]);

@@ -101,16 +101,6 @@ async fn eventually_applied(store: &dyn Store, request: Request) -> Outcome {
     last.unwrap()
 }
 
-/// Checks the kind of an error, and that its message has these parts.
-#[track_caller]
-fn assert_error(error: &Error, kind: ErrorKind, parts: &[&str]) {
-    assert_eq!(error.kind(), kind, "{error}");
-    let message = error.to_string();
-    for part in parts {
-        assert!(message.contains(part), "{part:?}: {message}");
-    }
-}
-
 /// A store as a user who has all rights in the namespace but one command.
 async fn open_without(server: &RedisServer, command: &str) -> Arc<dyn Store> {
     let denied = format!("-{}", command.to_lowercase());

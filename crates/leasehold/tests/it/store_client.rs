@@ -174,6 +174,16 @@ pub(crate) async fn assert_refused(url: &str, kind: ErrorKind, advice: &str, sto
     assert!(named.is_some_and(|it| it.starts_with(store)), "{error}");
 }
 
+/// Checks the kind of an error, and that its message has these parts.
+#[track_caller]
+pub(crate) fn assert_error(error: &Error, kind: ErrorKind, parts: &[&str]) {
+    assert_eq!(error.kind(), kind, "{error}");
+    let message = error.to_string();
+    for part in parts {
+        assert!(message.contains(part), "{part:?}: {message}");
+    }
+}
+
 /// Waits until a request gets a reply that it was applied.
 pub(crate) async fn until_works(store: &dyn Store, name: &str) {
     eventually_async(SOON, async || {

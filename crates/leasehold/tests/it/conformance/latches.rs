@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::assert_conflict;
 use super::observing::NOTICED_MAX;
 use crate::fixture::{Fixture, fresh_name, with_options};
-use crate::store_client::TTL;
+use crate::store_client::{TTL, assert_error};
 use crate::waiters::{SOON, soon, spawn_polled};
 
 /// How many tasks wait for a latch in one test.
@@ -42,8 +42,7 @@ pub(super) async fn it_opens_when_all_have_arrived_or_is_not_made(fixture: Fixtu
     {
         assert!(matches!(fixture, Fixture::Masters(_)));
         let error = client.latch(&name, 2).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("no latches"), "{error}");
+        assert_error(&error, ErrorKind::Unsupported, &["no latches"]);
         return;
     }
     let latch = client.latch(&name, 3).unwrap();
@@ -74,8 +73,7 @@ pub(super) async fn counts_ids_and_ttls_are_checked(fixture: Fixture) {
     let name = fresh_name("latch");
     for count in [0, 10_001] {
         let error = client.latch(&name, count).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-        assert!(error.to_string().contains("from 1 to 10000"), "{error}");
+        assert_error(&error, ErrorKind::InvalidConfig, &["from 1 to 10000"]);
     }
     let [one, other] = [2, 3].map(|count| client.latch(&name, count).unwrap());
     for id in ["", "a\nb", &"i".repeat(257)] {

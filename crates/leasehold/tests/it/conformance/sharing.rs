@@ -15,7 +15,7 @@ use super::assert_conflict;
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::nothing_is_left;
 use crate::recording_store::{RecordingStore, Valve};
-use crate::store_client::{access, acquire, granted, permits, rejected};
+use crate::store_client::{access, acquire, assert_error, granted, permits, rejected};
 use crate::waiters::{SOON, soon, spawn_polled};
 
 /// Longer than readers of a process share a lease, and shorter than all else that is timed.
@@ -77,8 +77,7 @@ pub(super) async fn shared_locks_are_made_or_refused_with_a_reason(fixture: Fixt
             continue;
         };
         for error in [made.unwrap_err(), rejected(&*store, request).await] {
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert!(error.to_string().contains(reason), "{error}");
+            assert_error(&error, ErrorKind::Unsupported, &[reason]);
         }
     }
 }

@@ -88,8 +88,7 @@ async fn a_full_disk_is_a_clear_error_and_a_loss_in_time() {
         let Reply::Rejected(error) = reply else {
             panic!("{name}: {reply:?}");
         };
-        assert_eq!(error.kind(), ErrorKind::Store, "{error}");
-        assert!(error.to_string().contains("make room"), "{error}");
+        assert_error(&error, ErrorKind::Store, &["make room"]);
         let text = store.to_string();
         assert_eq!((error.lock(), error.store()), (Some(&**name), Some(&*text)));
     }

@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::child::run;
 use crate::fixture::{Fixture, fresh_name};
 use crate::sqlite::names_in;
+use crate::store_client::assert_error;
 
 /// How long a child may take to end.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -151,8 +152,7 @@ pub(super) fn fork_and_connect(url: &str) {
         let locked = lock();
         if url.starts_with("sqlite:") {
             let error = locked.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-            assert!(error.to_string().contains("fork"), "{error}");
+            assert_error(&error, ErrorKind::Unsupported, &["fork"]);
         } else {
             locked.unwrap();
         }
@@ -227,8 +227,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn assert_is_of_other_process(error: &leasehold::Error) {
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    assert!(error.to_string().contains("connect anew"), "{error}");
+    assert_error(error, ErrorKind::Unsupported, &["connect anew"]);
 }
 
 /// The notify sockets beside a file.

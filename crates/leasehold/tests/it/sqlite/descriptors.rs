@@ -27,9 +27,8 @@ pub(super) async fn open_with_few_files(url: &str) {
     let mut taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     let mut refusals = 0;
     while let Err(error) = store::open_with(url, &OpenOptions::default()).await {
-        assert_eq!(error.kind(), ErrorKind::Store, "{error}");
         let advice = "too many open files: raise ulimit -n";
-        assert!(error.to_string().contains(advice), "{error}");
+        assert_error(&error, ErrorKind::Store, &[advice]);
         assert!(taken.pop().is_some(), "no store opens");
         refusals += 1;
     }

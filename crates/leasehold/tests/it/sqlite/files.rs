@@ -174,8 +174,7 @@ async fn a_locked_file_is_a_store_that_cannot_be_reached() {
     let other = fixture.database();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = rejected(&*store, acquire("a", 1)).await;
-    assert_eq!(error.kind(), ErrorKind::Unreachable);
-    assert!(error.to_string().contains(words), "{error}");
+    assert_error(&error, ErrorKind::Unreachable, &[words]);
     // An inspection is not delayed.
     assert_eq!(store.inspect(&key("a")).await.unwrap(), None);
     other.execute_batch("COMMIT").unwrap();

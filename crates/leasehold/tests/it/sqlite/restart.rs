@@ -271,8 +271,7 @@ async fn a_second_kernel_on_the_file_is_noticed_by_the_first() {
         (acquire("b", 3), ErrorKind::Store),
     ] {
         let error = rejected(&*first, request).await;
-        assert_eq!(error.kind(), kind, "{error}");
-        assert!(error.to_string().contains("virtual machine"), "{error}");
+        assert_error(&error, kind, &["virtual machine"]);
     }
     assert!(first.inspect(&key("a")).await.is_err());
 }
@@ -293,8 +292,7 @@ fn a_holder_notices_that_a_second_kernel_has_freed_its_lock() {
         let cause = tokio::time::timeout(SOON, held.lost()).await.unwrap();
         assert_eq!(cause, Cause::Deleted);
         let error = fixed.release().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-        assert!(error.to_string().contains("virtual machine"), "{error}");
+        assert_error(&error, ErrorKind::Lost, &["virtual machine"]);
     });
     fixture.wait_until_closed();
 }
