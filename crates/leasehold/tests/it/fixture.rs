@@ -4,7 +4,7 @@ use std::env;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use leasehold::__private::store::{self, Key, MemoryStore, OpenOptions, Store};
+use leasehold::__private::store::{self, Feature, Key, MemoryStore, OpenOptions, Store};
 use leasehold::{Cause, Client, ClientBuilder, LeaseOptions};
 use leasehold_core::Name;
 use leasehold_testkit::{
@@ -223,6 +223,10 @@ impl Fixture {
         let store = Arc::clone(&recorder) as Arc<dyn Store>;
         let builder = builder.namespace(self.namespace("leasehold"));
         (builder.build(store).unwrap(), recorder)
+    }
+
+    pub(crate) async fn has(&self, feature: Feature) -> bool {
+        self.store().await.capabilities().kind.has(feature)
     }
 
     /// The store itself, below every client.

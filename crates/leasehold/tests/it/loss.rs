@@ -27,13 +27,8 @@ async fn two_failed_renewals_are_lost_with_a_third_of_the_ttl_left() {
     let kind = states.next().await.unwrap().kind();
     assert_eq!(kind, StateKind::Jeopardy(Cause::Unreachable));
     harness.until(&guard, |state| state.is_lost()).await;
-    let left = harness
-        .stranger()
-        .inspect()
-        .await
-        .unwrap()
-        .map(|lock| lock.time_left)
-        .unwrap();
+    let holder = harness.stranger().inspect().await.unwrap();
+    let left = holder.unwrap().time_left;
     assert!(left >= TTL / 3, "{left:?} left");
     assert_eq!(states.next().await, Some(State::Lost(Cause::Unreachable)));
     assert_eq!(guard.lost().await, Cause::Unreachable);

@@ -71,13 +71,7 @@ async fn until_waiting(job: &Job, waiters: usize) {
 pub(super) async fn jobs_are_refused_where_no_completions_are_kept(fixture: Fixture) {
     let client = fixture.client().await;
     let name = fresh_name("refused");
-    if fixture
-        .store()
-        .await
-        .capabilities()
-        .kind
-        .has(Feature::Completions)
-    {
+    if fixture.has(Feature::Completions).await {
         client.job(&name, DAY).unwrap();
         client.once(&name, "v1").unwrap();
         return;

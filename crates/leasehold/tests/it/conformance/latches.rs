@@ -33,13 +33,7 @@ async fn shared<const CLIENTS: usize>(fixture: &Fixture, count: u32) -> [Latch; 
 
 pub(super) async fn it_opens_when_all_have_arrived_or_is_not_made(fixture: Fixture) {
     let (name, client) = (fresh_name("latch"), fixture.client().await);
-    if !fixture
-        .store()
-        .await
-        .capabilities()
-        .kind
-        .has(Feature::Latches)
-    {
+    if !fixture.has(Feature::Latches).await {
         assert!(matches!(fixture, Fixture::Masters(_)));
         let error = client.latch(&name, 2).unwrap_err();
         assert_error(&error, ErrorKind::Unsupported, &["no latches"]);

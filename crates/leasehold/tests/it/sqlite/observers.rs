@@ -71,14 +71,8 @@ async fn a_registration_is_renewed_with_its_socket_and_removed_after_its_end() {
 async fn an_observer_that_has_ended_is_notified_in_vain_once() {
     let (fixture, store) = FileFixture::opened().await;
     for _ in 0..3 {
-        drop(
-            fixture
-                .open()
-                .await
-                .observe(&key("a"), &KIND)
-                .await
-                .unwrap(),
-        );
+        let ended = fixture.open().await;
+        drop(ended.observe(&key("a"), &KIND).await.unwrap());
     }
     let living = fixture.open().await;
     let observe = async || living.observe(&key("a"), &KIND).await.unwrap();
