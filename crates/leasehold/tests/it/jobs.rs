@@ -15,7 +15,8 @@ fn job(harness: &Harness) -> Job {
     harness.client.job("harness", hour).unwrap()
 }
 
-async fn granted(job: &Job) -> Run {
+/// A run of a job whose time has come.
+pub(crate) async fn granted(job: &Job) -> Run {
     match job.lock().await.unwrap() {
         Ran::Now(run) => run,
         other => panic!("{other:?}"),

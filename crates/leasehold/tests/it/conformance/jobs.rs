@@ -9,6 +9,7 @@ use leasehold::{Client, Error, ErrorKind, Guard, Job, LeaseOptions, Owner, Ran, 
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
+use crate::jobs::granted;
 use crate::waiters::{SOON, soon, spawn_polled};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -26,10 +27,7 @@ async fn fail(_: &Run) -> leasehold::Result<u32> {
 async fn held_for(job: &Job) -> (Guard, Run) {
     let job = job.with(LeaseOptions::new().owner(&Owner::new())).unwrap();
     let outer = job.mutex().lock().await.unwrap();
-    let Ran::Now(run) = job.lock().await.unwrap() else {
-        panic!("it is not complete");
-    };
-    (outer, run)
+    (outer, granted(&job).await)
 }
 
 fn is_completed(outcome: &Ran<u32>) -> bool {
@@ -189,9 +187,7 @@ pub(super) async fn a_waiter_takes_over_a_run_that_failed(fixture: Fixture) {
 async fn waiters_that_run_nothing_have_no_minimum_hold(fixture: &Fixture) {
     let name = fresh_name("min-hold");
     let [first, second, third] = shared(fixture, &name).await;
-    let Ran::Now(run) = first.lock().await.unwrap() else {
-        panic!("it is free");
-    };
+    let run = granted(&first).await;
     let runs = Arc::default();
     let waiters = [&second, &third].map(|job| {
         let job = job.with(LeaseOptions::new().min_hold(DAY)).unwrap();
@@ -234,9 +230,7 @@ pub(super) async fn all_waiters_return_when_the_run_is_complete(fixture: Fixture
 pub(super) async fn a_holder_that_was_cut_off_completes_nothing(fixture: Fixture) {
     let name = fresh_name("cut-off");
     let [first, second] = shared(&fixture, &name).await;
-    let Ran::Now(run) = first.lock().await.unwrap() else {
-        panic!("it is free");
-    };
+    let run = granted(&first).await;
     let lease = run.lease_id();
     second.mutex().force_release().await.unwrap().unwrap();
     let error = run.complete().await.unwrap_err();
