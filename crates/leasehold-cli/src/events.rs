@@ -44,54 +44,39 @@ impl EventRecord {
 }
 
 /// A line of `watch --json`.
-#[derive(Debug, Default, Serialize)]
-struct Event<'a> {
-    time: Option<String>,
-    name: &'a str,
-    event: &'static str,
-    lease: Option<String>,
-    token: Option<u64>,
-    holder: Option<&'a ClientInfo>,
-    waiters: Option<usize>,
-    leader: Option<json::Leader<'a>>,
-    since: Option<String>,
-}
-
-impl<'a> From<&'a EventRecord> for Event<'a> {
-    fn from(record: &'a EventRecord) -> Self {
-        let (event, lease) = match &record.event {
-            LockEvent::Held(lease) => ("held", Some(lease)),
-            LockEvent::Free => ("free", None),
-            LockEvent::Granted(lease) => ("granted", Some(lease)),
-            LockEvent::Released(lease) => ("released", Some(lease)),
-            LockEvent::Revoked(lease) => ("revoked", Some(lease)),
-            LockEvent::Expired(lease) => ("expired", Some(lease)),
-            LockEvent::QueueLength(_) => ("queue", None),
-            LockEvent::LeaderChanged(_) => ("leader", None),
-            LockEvent::Completed(_) => ("completed", None),
-            LockEvent::Unobserved(_) => ("unobserved", None),
-            LockEvent::Observed => ("observed", None),
-            // Of a newer library.
-            _ => ("other", None),
-        };
-        let mut line = Self {
-            time: output::rfc3339(record.time),
-            name: &record.name,
-            event,
-            lease: lease.map(ToString::to_string),
-            holder: record.client.as_ref(),
-            ..Self::default()
-        };
-        match &record.event {
-            LockEvent::QueueLength(waiters) => line.waiters = Some(*waiters),
-            LockEvent::LeaderChanged(Some(leader)) => {
-                line.leader = Some(json::Leader::new(leader, None));
-            }
-            LockEvent::Completed(token) => line.token = Some(token.get()),
-            LockEvent::Unobserved(_) => line.since = record.unobserved_since(),
-            _ => {}
-        }
-        line
+fn line(record: &EventRecord) -> impl Serialize {
+    let (event, lease) = match &record.event {
+        LockEvent::Held(lease) => ("held", Some(lease)),
+        LockEvent::Free => ("free", None),
+        LockEvent::Granted(lease) => ("granted", Some(lease)),
+        LockEvent::Released(lease) => ("released", Some(lease)),
+        LockEvent::Revoked(lease) => ("revoked", Some(lease)),
+        LockEvent::Expired(lease) => ("expired", Some(lease)),
+        LockEvent::QueueLength(_) => ("queue", None),
+        LockEvent::LeaderChanged(_) => ("leader", None),
+        LockEvent::Completed(_) => ("completed", None),
+        LockEvent::Unobserved(_) => ("unobserved", None),
+        LockEvent::Observed => ("observed", None),
+        // Of a newer library.
+        _ => ("other", None),
+    };
+    let (mut token, mut waiters, mut leader) = (None, None, None);
+    match &record.event {
+        LockEvent::QueueLength(length) => waiters = Some(*length),
+        LockEvent::LeaderChanged(Some(changed)) => leader = Some(json::Leader::new(changed, None)),
+        LockEvent::Completed(completed) => token = Some(completed.get()),
+        _ => {}
+    }
+    json::object! {
+        time: output::rfc3339(record.time),
+        name: &record.name,
+        event: event,
+        lease: lease.map(ToString::to_string),
+        token: token,
+        holder: record.client.as_ref(),
+        waiters: waiters,
+        leader: leader,
+        since: record.unobserved_since(),
     }
 }
 
@@ -115,7 +100,7 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
     } {
         let record: EventRecord = record?;
         let text = match args.json {
-            true => json::to_line(&Event::from(&record))?,
+            true => json::to_line(&line(&record))?,
             false if print_silence(&record, client.store()) => continue,
             false => text(&record),
         };

@@ -1,7 +1,6 @@
 //! The lock of `run`, `once`, `elect` and `hold`: what these commands need to acquire a lock and to keep it.
 
 pub(crate) mod guard;
-pub(crate) mod health;
 mod holder;
 pub(crate) mod jeopardy;
 pub(crate) mod plan;

@@ -4,8 +4,8 @@ use std::io::{IsTerminal as _, stderr, stdin, stdout};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::{Client, Completion, Guard, LeaseOptions};
+use tokio::sync::watch;
 
-use super::health::{Health, Role};
 use super::holder::QUERY_TIMEOUT;
 use super::program::Program;
 use super::target::Target;
@@ -14,6 +14,12 @@ use crate::args::{
 };
 use crate::exit::Failure;
 use crate::{connect, duration, jobs, output, signals};
+
+/// The reply of a candidate to probes: an error if its command runs although its leadership is lost.
+pub(crate) type Health = watch::Sender<Result<&'static str, &'static str>>;
+
+/// The reply while its command does not run.
+pub(crate) const FOLLOWING: Result<&str, &str> = Ok("following");
 
 /// Whether a command is run each time, as a job, or as the leader.
 pub(crate) enum Plan<'a> {
@@ -121,9 +127,10 @@ impl<'a> Plan<'a> {
     /// Shows to probes, while the command runs under a guard, whether it leads.
     pub(crate) async fn report_health<T>(&self, guard: &Guard) -> T {
         if let Self::Election(_, health) = self {
-            health.set(Role::Leading);
+            health.send_modify(|reply| *reply = Ok("leading"));
             guard.lost().await;
-            health.set(Role::Lost);
+            let lost = "the leadership is lost, and the command still runs";
+            health.send_modify(|reply| *reply = Err(lost));
         }
         std::future::pending().await
     }
@@ -131,7 +138,7 @@ impl<'a> Plan<'a> {
     /// The command has ended.
     pub(crate) fn ended(&self) {
         if let Self::Election(_, health) = self {
-            health.set(Role::Following);
+            health.send_modify(|reply| *reply = FOLLOWING);
         }
     }
 

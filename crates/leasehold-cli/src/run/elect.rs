@@ -1,15 +1,14 @@
 //! `leasehold elect`: the command of a leader.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold_watchdog::HealthEndpoint;
+use tokio::sync::watch;
 
 use super::run_until;
 use crate::args::{ElectCommand, StoreArgs};
 use crate::exit::{self, Failure};
-use crate::lock::health::Health;
-use crate::lock::plan::Plan;
+use crate::lock::plan::{FOLLOWING, Health, Plan};
 use crate::signals::Signals;
 
 /// The shortest time from the begin of one campaign to that of the next, so that a command that fails at once leaves
@@ -18,7 +17,7 @@ const CAMPAIGN_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn elect(command: &ElectCommand, store: &StoreArgs) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    let health = Arc::new(Health::default());
+    let (health, reply) = watch::channel(FOLLOWING);
     let endpoint = match command.health {
         Some(address) => {
             let bound = HealthEndpoint::bind(address).await;
@@ -28,8 +27,7 @@ pub(crate) async fn elect(command: &ElectCommand, store: &StoreArgs) -> Result<u
     };
     let probes = async {
         if let Some(endpoint) = endpoint {
-            let health = Arc::clone(&health);
-            endpoint.run(move || health.state()).await;
+            endpoint.run(move || *reply.borrow()).await;
         }
         std::future::pending().await
     };
