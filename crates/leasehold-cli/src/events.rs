@@ -63,7 +63,7 @@ fn line(record: &EventRecord) -> impl Serialize {
     let (mut token, mut waiters, mut leader) = (None, None, None);
     match &record.event {
         LockEvent::QueueLength(length) => waiters = Some(*length),
-        LockEvent::LeaderChanged(Some(changed)) => leader = Some(json::Leader::new(changed, None)),
+        LockEvent::LeaderChanged(Some(changed)) => leader = Some(json::leader(changed, None)),
         LockEvent::Completed(completed) => token = Some(completed.get()),
         _ => {}
     }

@@ -12,26 +12,6 @@ use serde::Serialize;
 use crate::exit::Failure;
 use crate::output;
 
-/// A leader.
-#[derive(Debug, Serialize)]
-pub(crate) struct Leader<'a> {
-    value: &'a str,
-    term: u64,
-    lease: String,
-    holder: Option<&'a ClientInfo>,
-}
-
-impl<'a> Leader<'a> {
-    pub(crate) fn new(leader: &'a leasehold::Leader, holder: Option<&'a ClientInfo>) -> Self {
-        Self {
-            value: &leader.value,
-            term: leader.term.get(),
-            lease: leader.lease.to_string(),
-            holder,
-        }
-    }
-}
-
 /// An object with these keys, in their order.
 macro_rules! object {
     ($($key:ident: $value:expr),* $(,)?) => {{
@@ -48,6 +28,16 @@ macro_rules! object {
     }};
 }
 pub(crate) use object;
+
+/// A leader, with the client info of its holder if that is known.
+pub(crate) fn leader(leader: &leasehold::Leader, holder: Option<&ClientInfo>) -> impl Serialize {
+    object! {
+        value: &*leader.value,
+        term: leader.term.get(),
+        lease: leader.lease.to_string(),
+        holder: holder,
+    }
+}
 
 /// Whether arguments that the parser refuses request JSON. Behind `run`, `once` and `elect` are those of another command.
 pub(crate) fn is_requested(args: impl Iterator<Item = OsString>) -> bool {

@@ -25,7 +25,7 @@ pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, F
         let leader = leader.as_ref().map(|leader| {
             // Another may lead meanwhile.
             let info = info.as_ref().filter(|info| info.lease == leader.lease);
-            json::Leader::new(leader, info.and_then(|info| info.client.as_ref()))
+            json::leader(leader, info.and_then(|info| info.client.as_ref()))
         });
         json::print(&json::object! {
             store: client.store().to_string(),
