@@ -126,9 +126,11 @@ impl Request<'_> {
     async fn granted(&self, client: &Client, begun: Instant) -> Result<Ran<AnyGuard>, Failure> {
         let plan = self.plan;
         let target = plan.target(self.name, self.args, self.program, client)?;
+        let mutexes = self.names().map(|name| client.mutex(name));
+        let mutexes: Vec<_> = mutexes.collect::<leasehold::Result<_>>()?;
         let mut acquiring: Pin<Box<dyn Future<Output = _> + '_>> =
             Box::pin(confirmed(self.args, &target, begun));
-        for mutex in target.mutexes() {
+        for mutex in &mutexes {
             if target.is_exclusive() {
                 refuse_to_wait_for_itself(mutex).await?;
             }
@@ -144,6 +146,12 @@ impl Request<'_> {
         Ok(acquired)
     }
 
+    /// The names of the locks, in the order of the arguments.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let and = self.plan.and().iter().map(String::as_str);
+        [self.name].into_iter().chain(and)
+    }
+
     /// Prints who holds the lock, and what that means.
     async fn print_refusal(&self, client: &Client) {
         let Some(refusal) = self.refusal else {
@@ -152,8 +160,7 @@ impl Request<'_> {
         // Or it is free meanwhile.
         let cost = self.plan.cost_of_refusal();
         let mut holder = (self.name, "was held elsewhere".to_owned(), cost);
-        let and = self.plan.and().iter().map(String::as_str);
-        for name in [self.name].into_iter().chain(and) {
+        for name in self.names() {
             if let Ok(mutex) = client.mutex(name)
                 && let Ok(Ok(Some(info))) = timeout(holder::QUERY_TIMEOUT, mutex.holder()).await
                 // Its release may be on the way.

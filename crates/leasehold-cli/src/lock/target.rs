@@ -1,6 +1,5 @@
 //! A lock, a job or a leadership before it is acquired.
 
-use std::slice;
 use std::time::Duration;
 
 use leasehold::{Client, Election, Job, LeaseOptions, LockSet, Mutex, Ran, RwLock, Semaphore};
@@ -22,26 +21,20 @@ macro_rules! acquire {
 /// A lock, a job or a leadership to be acquired.
 pub(super) enum Target {
     Lock(Mutex),
-    /// In the order of the arguments.
-    Locks {
-        set: LockSet,
-        mutexes: Vec<Mutex>,
-    },
+    /// With their names in the order of the arguments.
+    Locks(LockSet, Vec<String>),
     Job(Job),
     Election {
         election: Election,
         value: String,
     },
-    /// The mutex of the same name is for queries.
     Permits {
         semaphore: Semaphore,
         weight: u32,
-        mutex: Mutex,
     },
     Access {
         lock: RwLock,
         writes: bool,
-        mutex: Mutex,
     },
 }
 
@@ -59,14 +52,13 @@ impl Target {
             let mutexes = names.map(|name| client.mutex(name)?.with(lease.clone()));
             let mutexes: Vec<_> = mutexes.collect::<leasehold::Result<_>>()?;
             let set = client.all(mutexes.iter().map(Mutex::for_lock))?;
-            return Ok(Self::Locks { set, mutexes });
+            let names = mutexes.iter().map(|mutex| mutex.name().to_owned());
+            return Ok(Self::Locks(set, names.collect()));
         }
-        let mutex = client.mutex(name)?;
         let Some(permits) = share.permits else {
             return Ok(Self::Access {
                 lock: client.rw_lock(name)?.with(lease)?,
                 writes: share.exclusive,
-                mutex,
             });
         };
         let weight = share.weight.unwrap_or(1);
@@ -81,24 +73,13 @@ impl Target {
                 false => semaphore,
             },
             weight,
-            mutex,
-        })
-    }
-
-    /// Its locks, for queries.
-    pub(super) fn mutexes(&self) -> &[Mutex] {
-        slice::from_ref(match self {
-            Self::Locks { mutexes, .. } => return mutexes,
-            Self::Lock(mutex) | Self::Permits { mutex, .. } | Self::Access { mutex, .. } => mutex,
-            Self::Job(job) => job.mutex(),
-            Self::Election { election, .. } => election.mutex(),
         })
     }
 
     /// Whether it waits for everyone who holds the lock.
     pub(super) const fn is_exclusive(&self) -> bool {
         match self {
-            Self::Lock(_) | Self::Locks { .. } | Self::Job(_) | Self::Election { .. } => true,
+            Self::Lock(_) | Self::Locks(..) | Self::Job(_) | Self::Election { .. } => true,
             Self::Permits { .. } => false,
             Self::Access { writes, .. } => *writes,
         }
@@ -111,20 +92,15 @@ impl Target {
     ) -> leasehold::Result<Ran<AnyGuard>> {
         let guard = match self {
             Self::Lock(mutex) => acquire!(limit, mutex.lock, lock_timeout).map(AnyGuard::Lock),
-            Self::Locks { set, mutexes } => {
+            Self::Locks(set, names) => {
                 let guards = acquire!(limit, set.lock, lock_timeout).map(Box::new);
-                let names = mutexes.iter().map(|mutex| mutex.name().to_owned());
-                guards.map(|guards| AnyGuard::Locks(guards, names.collect()))
+                guards.map(|guards| AnyGuard::Locks(guards, names.clone()))
             }
-            Self::Permits {
-                semaphore, weight, ..
-            } => {
+            Self::Permits { semaphore, weight } => {
                 let permit = acquire!(limit, semaphore.acquire_many, acquire_many_timeout, *weight);
                 permit.map(Box::new).map(AnyGuard::Permit)
             }
-            Self::Access {
-                lock, writes: true, ..
-            } => {
+            Self::Access { lock, writes: true } => {
                 let guard = acquire!(limit, lock.write, write_timeout);
                 guard.map(Box::new).map(AnyGuard::Write)
             }
