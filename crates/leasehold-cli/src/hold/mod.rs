@@ -104,7 +104,6 @@ async fn keep(
     if io::stdin().is_terminal() && !args.lock.quiet {
         note!("leasehold: {} is held; Ctrl-D releases it", args.name);
     }
-    let mutexes = guard.mutexes(client)?;
     let changes = async {
         let mut states: Vec<_> = guards.iter().map(Guard::states).collect();
         let mut last = vec![StateKind::Held; guards.len()];
@@ -129,9 +128,10 @@ async fn keep(
             }
         }
     };
-    let problems = first(guards.iter().zip(&mutexes).map(|(guard, mutex)| {
-        jeopardy::print(guard, mutex, &args.lock, "the lock is lost", || None)
-    }));
+    let (lock, consequence) = (&args.lock, "the lock is lost");
+    let guards = guards.iter();
+    let problems =
+        first(guards.map(|guard| jeopardy::print(guard, client, lock, consequence, || None)));
     tokio::select! {
         biased;
         end = changes => end,

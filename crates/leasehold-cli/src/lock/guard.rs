@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::{
-    Cause, Client, ErrorKind, Guard, GuardSet, Instant, Leadership, Mutex, Permit, ReadGuard, Run,
-    State, Token, WriteGuard,
+    Cause, ErrorKind, Guard, GuardSet, Instant, Leadership, Permit, ReadGuard, Run, State, Token,
+    WriteGuard,
 };
 
 use crate::args::LockArgs;
@@ -60,12 +60,6 @@ impl AnyGuard {
             Self::Locks(guards, _) => guards,
             one => slice::from_ref(&**one),
         }
-    }
-
-    /// The locks, for queries.
-    pub(crate) fn mutexes(&self, client: &Client) -> leasehold::Result<Vec<Mutex>> {
-        let names = self.all().iter().map(Guard::name);
-        names.map(|name| client.mutex(name)).collect()
     }
 
     /// The tokens of several locks, in the order of their names in the arguments.

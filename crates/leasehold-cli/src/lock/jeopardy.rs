@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use leasehold::clock::{BootClock, Clock};
-use leasehold::{Cause, ErrorKind, Guard, Instant, Mutex, State};
+use leasehold::{Cause, Client, ErrorKind, Guard, Instant, State};
 use tokio::time::{sleep, timeout};
 
 use crate::args::LockArgs;
@@ -27,7 +27,7 @@ const RETRY_MAX: Duration = Duration::from_secs(1);
 /// `stop` is the instant of the consequence, if that is before the loss.
 pub(crate) async fn print<T>(
     guard: &Guard,
-    mutex: &Mutex,
+    client: &Client,
     args: &LockArgs,
     consequence: &str,
     stop: impl Fn() -> Option<Instant>,
@@ -43,8 +43,8 @@ pub(crate) async fn print<T>(
             State::Jeopardy { cause, .. } if !printed => {
                 let short = SHORT_JEOPARDY.min(args.ttl / SHORT_JEOPARDY_DIVISOR);
                 let retry = (args.ttl / RETRY_DIVISOR).clamp(RETRY_MIN, RETRY_MAX);
-                let lasts = sleep(short);
-                let problem = async { tokio::join!(find_problem(cause, mutex, retry), lasts) };
+                let problem = find_problem(cause, guard.name(), client, retry);
+                let problem = async { tokio::join!(problem, sleep(short)) };
                 tokio::select! {
                     biased;
                     next = states.next() => next,
@@ -69,9 +69,10 @@ pub(crate) async fn print<T>(
 type Problem = (Cow<'static, str>, &'static str);
 
 /// The problem behind a jeopardy. A query shows whether the store replies within a retry interval.
-async fn find_problem(cause: Cause, mutex: &Mutex, retry: Duration) -> Problem {
+async fn find_problem(cause: Cause, name: &str, client: &Client, retry: Duration) -> Problem {
+    let holder = async { client.mutex(name)?.holder().await };
     let (problem, unless) = match cause {
-        Cause::Unreachable => match timeout(retry, mutex.holder()).await {
+        Cause::Unreachable => match timeout(retry, holder).await {
             Ok(Ok(_)) => {
                 // A store that replies again may be about to confirm the next renewal.
                 sleep(retry).await;

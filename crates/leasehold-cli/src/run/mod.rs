@@ -160,7 +160,6 @@ async fn run_command(
     signals: &mut Signals,
     watchdog: Option<&Watchdog>,
 ) -> Result<(u8, bool), Failure> {
-    let mutexes = held.mutexes(client)?;
     let environment = environment::of(held, client.store(), store);
     let mut child = Child::guardian(&environment)?;
     // A process that has ended needs no watching.
@@ -186,10 +185,9 @@ async fn run_command(
     };
     let stop = || supervise::fixed_stop(held, args);
     let consequence = supervise::consequence(args);
-    let guards = held.all().iter().zip(&mutexes);
-    let problems = first(
-        guards.map(|(guard, mutex)| jeopardy::print(guard, mutex, &args.lock, consequence, stop)),
-    );
+    let guards = held.all().iter();
+    let problems =
+        first(guards.map(|guard| jeopardy::print(guard, client, &args.lock, consequence, stop)));
     let code = tokio::select! {
         biased;
         code = supervisor.supervise() => code,
