@@ -1,4 +1,5 @@
-//! The page of the command line describes what the parser and the help texts have.
+//! The page of the command line describes what the parser and the help texts have, and no page calls the command in a way that
+//! they have not.
 
 use std::collections::BTreeSet;
 
@@ -8,6 +9,26 @@ use super::*;
 use crate::{exit, help, variables};
 
 const PAGE: &str = include_str!("../../../../docs/cli.md");
+
+/// Other pages that call the command.
+const PAGES: [(&str, &str); 7] = [
+    ("README.md", include_str!("../../../../README.md")),
+    (
+        "comparison.md",
+        include_str!("../../../../docs/comparison.md"),
+    ),
+    ("jobs.md", include_str!("../../../../docs/jobs.md")),
+    (
+        "migrating.md",
+        include_str!("../../../../docs/migrating.md"),
+    ),
+    (
+        "operations.md",
+        include_str!("../../../../docs/operations.md"),
+    ),
+    ("recipes.md", include_str!("../../../../docs/recipes.md")),
+    ("watchdog.md", include_str!("../../../../docs/watchdog.md")),
+];
 
 /// The text below a heading, up to the next heading of its level.
 fn section(heading: &str) -> &'static str {
@@ -99,22 +120,29 @@ fn the_page_describes_every_option_with_its_values_and_default() {
     }
 }
 
+/// The names of the options of a command.
+fn options(command: &clap::Command) -> impl Iterator<Item = String> {
+    command.get_arguments().flat_map(|option| {
+        let long = option.get_long().map(|long| format!("--{long}"));
+        let short = option.get_short().map(|short| format!("-{short}"));
+        long.into_iter().chain(short)
+    })
+}
+
+fn is_option(word: &&str) -> bool {
+    let name = word.trim_start_matches('-');
+    name.len() < word.len()
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphabetic() || c == '-')
+}
+
 #[test]
 fn every_option_in_a_page_exists() {
     let mut known = BTreeSet::from(["--help".to_owned(), "--version".to_owned()]);
     for (command, _) in described() {
-        for option in command.get_arguments() {
-            known.extend(option.get_long().map(|long| format!("--{long}")));
-            known.extend(option.get_short().map(|short| format!("-{short}")));
-        }
+        known.extend(options(&command));
     }
     let watchdog = include_str!("../../../../docs/watchdog.md");
-    let is_option = |word: &&str| {
-        let name = word.trim_start_matches('-');
-        name.len() < word.len()
-            && name.starts_with(|c: char| c.is_ascii_alphabetic())
-            && name.chars().all(|c| c.is_ascii_alphabetic() || c == '-')
-    };
     for piece in [PAGE, watchdog].into_iter().flat_map(code) {
         let calls = |line: &&str| !piece.starts_with("sh\n") || line.contains("leasehold ");
         for line in piece.lines().filter(calls) {
@@ -126,6 +154,49 @@ fn every_option_in_a_page_exists() {
             assert_eq!({ words }.find(unknown), None, "in {line:?}");
         }
     }
+}
+
+/// The arguments of the calls of `leasehold` in the code of a page, without the commands that they run.
+fn calls(page: &str) -> impl Iterator<Item = Vec<&str>> {
+    let code = page.split('`').skip(1).step_by(2);
+    let commands = code.flat_map(|code| code.split(['\n', ';', '&', '|', '(']));
+    commands.filter_map(|command| {
+        let (before, arguments) = command.split_once("leasehold ")?;
+        let path = before.split(' ').next_back().unwrap_or_default();
+        let is_call = path.is_empty() || path.starts_with('/') && path.ends_with('/');
+        if !is_call || before.contains("cargo") {
+            return None;
+        }
+        let ends = |word: &&str| !["--", "-c", "#"].contains(word);
+        Some(arguments.split_whitespace().take_while(ends).collect())
+    })
+}
+
+#[test]
+fn every_command_line_in_a_page_has_options_that_exist() {
+    let mut cli = Cli::command();
+    // The options for the store are then in the subcommands, too.
+    cli.build();
+    let mut seen = 0;
+    for (page, text) in PAGES {
+        for words in calls(text) {
+            let command = words.first().and_then(|word| cli.find_subcommand(word));
+            let command = command.unwrap_or_else(|| panic!("{page}: {words:?}"));
+            let nested = words.get(1).and_then(|word| command.find_subcommand(word));
+            let known: Vec<_> = options(nested.unwrap_or(command)).collect();
+            for word in &words {
+                let name = word.split(['[', '=']).next().unwrap();
+                if is_option(&name) {
+                    assert!(
+                        known.iter().any(|it| it == name),
+                        "{page}: {name} in {words:?}"
+                    );
+                    seen += 1;
+                }
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} options");
 }
 
 #[test]

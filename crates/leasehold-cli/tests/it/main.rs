@@ -18,7 +18,6 @@ mod loss;
 mod mistakes;
 mod other_user;
 mod packaging;
-mod pages;
 mod redlock;
 mod refresh;
 mod schema;
