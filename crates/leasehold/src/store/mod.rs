@@ -70,6 +70,8 @@ mod rule_store;
 mod sessions;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod tables;
 #[cfg(any(feature = "postgres", feature = "__documents"))]
 mod tls;
 mod url_suggestion;

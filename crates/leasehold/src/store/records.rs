@@ -70,6 +70,17 @@ pub struct ListPart<T> {
     pub is_last: bool,
 }
 
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "object-store"))]
+impl<T> ListPart<T> {
+    /// A part that was limited to so many entries. One with fewer is the last.
+    pub(super) fn limited(max: usize, entries: Vec<T>) -> Self {
+        Self {
+            is_last: entries.len() < max,
+            entries,
+        }
+    }
+}
+
 impl<T> FromIterator<T> for ListPart<T> {
     /// The only part.
     fn from_iter<I: IntoIterator<Item = T>>(entries: I) -> Self {

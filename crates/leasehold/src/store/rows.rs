@@ -1,14 +1,10 @@
-//! Records as rows of tables: a head for each name, and members beside it.
+//! Records as rows: a head for each name, and members beside it.
 //!
 //! The values are the texts of [`leasehold_core::record::text`].
 
 use leasehold_core::record::text::Damaged;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-use leasehold_core::record::{Body, Row};
 use leasehold_core::record::{Head, Part};
 
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-use super::api::Key;
 use crate::{Error, ErrorKind};
 
 /// The classes of members.
@@ -72,17 +68,6 @@ pub(super) fn read_head(text: &str) -> Result<Head, DamagedText> {
     })
 }
 
-/// Reads the text of a member, whose place must be the one by which it was found.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(super) fn read_member(part: &Part, text: &str, at: Option<i64>) -> Result<Row, DamagedText> {
-    let damaged = |word| DamagedText(Damage::of(part), word);
-    let row = Row::from_text(part, text).map_err(|Damaged(word)| damaged(word))?;
-    match place(&row) == at {
-        true => Ok(row),
-        false => Err(damaged("place")),
-    }
-}
-
 /// The class of a member.
 pub(super) const fn class(part: &Part) -> u8 {
     match part {
@@ -92,40 +77,4 @@ pub(super) const fn class(part: &Part) -> u8 {
         Part::Note(_) => class::NOTE,
         Part::Description => class::DESCRIPTION,
     }
-}
-
-/// The place of a waiter.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(super) fn place(row: &Row) -> Option<i64> {
-    match row {
-        Row::Waiter(waiter) => Some(signed(waiter.place)),
-        _ => None,
-    }
-}
-
-/// Whether a head has members of a class.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(super) const fn has_members(head: &Head, class: u8) -> bool {
-    match head.body {
-        Body::Leases(leases) if class == class::HOLDER => leases.used > 0,
-        Body::Latch(latch) if class == class::ARRIVAL => latch.arrived > 0,
-        _ => class == class::WAITER && head.queue.len > 0,
-    }
-}
-
-/// A number as a database stores it. Every larger number means "never", as its largest does.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(super) fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-/// The primary key of a record.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(super) fn columns(key: &Key) -> (&str, &str, &str) {
-    let space = &key.space;
-    (
-        space.namespace().as_str(),
-        space.tenant().as_str(),
-        key.name.as_str(),
-    )
 }

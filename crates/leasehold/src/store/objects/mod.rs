@@ -264,11 +264,8 @@ impl Documents for Objects {
             ready(Ok(own.and_then(|object| name(&object))))
         });
         let names: Result<Vec<_>, _> = names.take(PAGE).try_collect().await;
-        let entries = names.map_err(|error| self.describe(&error))?;
-        Ok(ListPart {
-            is_last: entries.len() < PAGE,
-            entries,
-        })
+        let names = names.map_err(|error| self.describe(&error))?;
+        Ok(ListPart::limited(PAGE, names))
     }
 
     async fn alive(&self, _: Vec<ClientId>) -> Result<HashSet<ClientId>> {

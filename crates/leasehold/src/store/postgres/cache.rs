@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use leasehold_core::record::{
-    Body, Change, Changes, Class, Description, End, Environment, Head, Holder, LeaseKind, Note, Op,
-    Part, QueueHead, Removal, Row, Slot, Source, Waiter, Whom,
+    Body, Change, Changes, Description, End, Environment, Head, Holder, Note, Op, Part, Row, Slot,
+    Source, Waiter, Whom,
 };
 use leasehold_core::{ArrivalId, ClientId, LeaseId, StoreTime};
 
@@ -16,8 +16,9 @@ use super::error::Fault;
 use super::need::{Need, Want};
 use crate::store::api::Key;
 use crate::store::records::Record;
-use crate::store::rows::class::{ARRIVAL, HOLDER, WAITER};
+use crate::store::rows::class::{HOLDER, WAITER};
 use crate::store::rows::{self, Damage, DamagedText};
+use crate::store::tables::{self, Table};
 
 /// By how much a lease that has ended is extended at a time while a transaction of a user relies on it. Less than any ttl, so
 /// that a renewal is stored.
@@ -31,30 +32,91 @@ pub(super) struct Member {
 }
 
 /// A record, as far as it is loaded.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Cached {
     /// Whether a transaction of a user relies on its holder.
     pub(super) is_relied_on: bool,
     pub(super) head: Option<Result<Head, DamagedText>>,
     /// By class and id. `None`: there is none.
     pub(super) members: BTreeMap<(u8, String), Option<Member>>,
-    /// The classes of which all members are loaded.
+    /// The classes of which all members are known.
     pub(super) complete: BTreeSet<u8>,
     /// The ids of waiters by place: all before `known_to`.
     pub(super) places: BTreeMap<i64, String>,
     pub(super) known_to: i64,
     pub(super) counts: HashMap<(i64, i64), u32>,
+    /// What the transaction has changed.
     pub(super) changed: Changed,
+    /// The record before the changes.
+    loaded: Option<Box<Self>>,
 }
 
 /// What a transaction changes in a record.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Changed {
     pub(super) head: Option<Head>,
     /// The classes that were cleared before the members were put.
     pub(super) cleared: BTreeSet<u8>,
     /// By class and id. `None`: removed.
-    pub(super) members: BTreeMap<(u8, String), Option<(Part, Row)>>,
+    pub(super) members: BTreeMap<(u8, String), Option<Row>>,
+}
+
+impl Cached {
+    /// Forgets all changes.
+    pub(super) fn reset(&mut self) {
+        if let Some(loaded) = self.loaded.take() {
+            *self = *loaded;
+        }
+    }
+
+    /// Keeps the record as it is before the first change.
+    fn keep(&mut self) {
+        if self.loaded.is_none() {
+            self.loaded = Some(Box::new(self.clone()));
+        }
+    }
+
+    /// Replaces a member, or removes it.
+    fn set(&mut self, part: &Part, row: Option<Row>) {
+        self.keep();
+        let id = (rows::class(part), part.id().into_owned());
+        let member = row.as_ref().map(|row| Member {
+            value: row.to_text(),
+            place: tables::place(row),
+        });
+        let after = member.as_ref().and_then(|member| member.place);
+        let replaced = self.members.insert(id.clone(), member).flatten();
+        let before = replaced.and_then(|member| member.place);
+        if let Some(place) = before {
+            self.places.remove(&place);
+        }
+        if let Some(place) = after {
+            self.places.insert(place, id.1.clone());
+        }
+        for ((from, to), count) in &mut self.counts {
+            let counted =
+                |place: Option<i64>| u32::from(place.is_some_and(|it| (*from..*to).contains(&it)));
+            *count = (*count + counted(after)).saturating_sub(counted(before));
+        }
+        self.changed.members.insert(id, row);
+    }
+
+    fn clear(&mut self, class: u8) {
+        self.keep();
+        self.members.retain(|(of, _), _| *of != class);
+        self.complete.insert(class);
+        if class == WAITER {
+            self.places.clear();
+            self.known_to = i64::MAX;
+        }
+        self.changed.cleared.insert(class);
+        self.changed.members.retain(|(of, _), _| *of != class);
+    }
+
+    /// Whether all members of a class are known.
+    fn knows_all(&self, class: u8) -> bool {
+        self.complete.contains(&class) || (class == WAITER && self.known_to == i64::MAX)
+    }
 }
 
 /// The record of a name in a transaction.
@@ -74,11 +136,8 @@ impl<F> CachedRecord<'_, F> {
 
     /// The head without the extension of its holders.
     fn plain_head(&self) -> Result<Head, Fault> {
-        match (self.cached.changed.head, self.cached.head) {
-            (Some(head), _) => Ok(head),
-            (None, Some(read)) => Ok(read?),
-            (None, None) => Err(self.missing(Want::Head)),
-        }
+        let head = self.cached.head;
+        Ok(head.ok_or_else(|| self.missing(Want::Head))??)
     }
 
     /// The end of a holder. One on which a transaction relies has not ended.
@@ -90,71 +149,16 @@ impl<F> CachedRecord<'_, F> {
     }
 
     fn member(&self, part: &Part) -> Result<Option<Row>, Fault> {
-        let (class, cached) = (rows::class(part), &*self.cached);
+        let class = rows::class(part);
         let id = (class, part.id().into_owned());
-        if let Some(changed) = cached.changed.members.get(&id) {
-            return Ok(changed.as_ref().map(|(_, row)| row.clone()));
-        }
-        if cached.changed.cleared.contains(&class) {
-            return Ok(None);
-        }
-        match cached.members.get(&id) {
+        match self.cached.members.get(&id) {
             Some(Some(member)) => {
-                let row = rows::read_member(part, &member.value, member.place)?;
+                let row = tables::read_member(part, &member.value, member.place)?;
                 Ok(Some(row))
             }
             Some(None) => Ok(None),
-            None if cached.complete.contains(&class) => Ok(None),
-            None if class == WAITER && cached.known_to == i64::MAX => Ok(None),
+            None if self.cached.knows_all(class) => Ok(None),
             None => Err(self.missing(Want::Member(class, id.1))),
-        }
-    }
-
-    /// The places of the stored waiters that are left, as far as they are known.
-    fn stored_places(&self, from: i64) -> impl Iterator<Item = (i64, &str)> {
-        let changed = &self.cached.changed;
-        let is_cleared = changed.cleared.contains(&WAITER);
-        let places = self.cached.places.range(from..);
-        places
-            .filter(move |(_, id)| {
-                !is_cleared && !changed.members.contains_key(&(WAITER, (*id).clone()))
-            })
-            .map(|(place, id)| (*place, id.as_str()))
-    }
-
-    /// The waiters that this transaction has put.
-    fn put_waiters(&self) -> impl Iterator<Item = &Waiter> {
-        let members = self.cached.changed.members.values();
-        members.filter_map(|member| match member {
-            Some((_, Row::Waiter(waiter))) => Some(waiter),
-            _ => None,
-        })
-    }
-
-    /// Whether all stored waiters before a place are known.
-    fn knows_to(&self, place: i64) -> bool {
-        place <= self.cached.known_to || self.cached.changed.cleared.contains(&WAITER)
-    }
-
-    fn clear(&mut self, class: u8) {
-        let changed = &mut self.cached.changed;
-        changed.cleared.insert(class);
-        changed.members.retain(|(of, _), _| *of != class);
-    }
-
-    /// Clears a class, unless it is known to be empty.
-    fn clear_lost(&mut self, class: u8) {
-        let has_one = self
-            .cached
-            .members
-            .iter()
-            .any(|((of, _), member)| *of == class && member.is_some());
-        let is_known = match class {
-            WAITER => self.knows_to(i64::MAX),
-            _ => self.cached.complete.contains(&class),
-        };
-        if has_one || !is_known {
-            self.clear(class);
         }
     }
 
@@ -200,17 +204,11 @@ impl<F: FnMut(ClientId) -> Option<bool>> Source for CachedRecord<'_, F> {
         if !self.cached.complete.contains(&HOLDER) {
             return Err(self.missing(Want::Class(HOLDER)));
         }
-        let (stored, changed) = (&self.cached.members, &self.cached.changed.members);
-        let ids = stored
-            .keys()
-            .chain(changed.keys())
-            .filter(|(class, _)| *class == HOLDER);
-        let ids: BTreeSet<_> = ids.map(|(_, id)| id.clone()).collect();
-        let mut holders = Vec::with_capacity(ids.len());
-        for id in ids {
-            let lease = id
-                .parse::<LeaseId>()
-                .map_err(|_| Fault::Damaged(Damage::Lock, "lease"))?;
+        let members = self.cached.members.keys();
+        let ids = members.filter(|(class, _)| *class == HOLDER);
+        let leases: Vec<_> = ids.map(|(_, id)| lease(id)).collect::<Result<_, _>>()?;
+        let mut holders = Vec::with_capacity(leases.len());
+        for lease in leases {
             holders.extend(self.holder(lease)?);
         }
         // As everywhere: the texts of leases have another order.
@@ -226,58 +224,25 @@ impl<F: FnMut(ClientId) -> Option<bool>> Source for CachedRecord<'_, F> {
     }
 
     fn waiter_from(&mut self, place: u64) -> Result<Option<Waiter>, Fault> {
-        let from = rows::signed(place);
-        let stored = self.stored_places(from).next();
-        let put = self.put_waiters().filter(|waiter| waiter.place >= place);
-        let put = put.min_by_key(|waiter| waiter.place);
-        let first_put = put.map_or(i64::MAX, |waiter| rows::signed(waiter.place));
-        match stored {
-            Some((stored, id)) if stored < first_put => {
-                let lease = id
-                    .parse::<LeaseId>()
-                    .map_err(|_| Fault::Damaged(Damage::Lock, "lease"))?;
-                self.waiter(lease)
-            }
-            None if !self.knows_to(first_put) => {
-                let known_to = self.cached.known_to;
-                Err(self.missing(Want::Waiters(known_to, WAITERS)))
-            }
-            _ => Ok(put.cloned()),
+        let (cached, from) = (&*self.cached, tables::signed(place));
+        let first = cached.places.range(from..).next();
+        if first.map_or(i64::MAX, |(place, _)| *place) > cached.known_to {
+            return Err(self.missing(Want::Waiters(cached.known_to, WAITERS)));
+        }
+        match first.map(|(_, id)| lease(id)).transpose()? {
+            Some(lease) => self.waiter(lease),
+            None => Ok(None),
         }
     }
 
     fn waiters_between(&mut self, from: u64, to: u64) -> Result<u32, Fault> {
-        let put = self
-            .put_waiters()
-            .filter(|waiter| (from..to).contains(&waiter.place))
-            .count();
-        let put = u32::try_from(put).unwrap_or(u32::MAX);
-        let (from, to) = (rows::signed(from), rows::signed(to));
-        let cached = &*self.cached;
-        if self.knows_to(to) {
-            let stored = self
-                .stored_places(from)
-                .take_while(|(place, _)| *place < to)
-                .count();
-            return Ok(put.saturating_add(u32::try_from(stored).unwrap_or(u32::MAX)));
+        let (cached, from, to) = (&*self.cached, tables::signed(from), tables::signed(to));
+        if to <= cached.known_to {
+            let known = cached.places.range(from..to.max(from)).count();
+            return Ok(u32::try_from(known).unwrap_or(u32::MAX));
         }
-        let Some(stored) = cached.counts.get(&(from, to)) else {
-            return Err(self.missing(Want::Count(from, to)));
-        };
-        // The rule changes no waiter that it has not read.
-        let changed = cached
-            .changed
-            .members
-            .keys()
-            .filter(|(class, _)| *class == WAITER);
-        let gone = changed.filter(|id| {
-            let member = cached.members.get(*id).and_then(Option::as_ref);
-            member
-                .and_then(|member| member.place)
-                .is_some_and(|place| (from..to).contains(&place))
-        });
-        let gone = u32::try_from(gone.count()).unwrap_or(u32::MAX);
-        Ok(stored.saturating_sub(gone).saturating_add(put))
+        let count = cached.counts.get(&(from, to)).copied();
+        count.ok_or_else(|| self.missing(Want::Count(from, to)))
     }
 
     fn has_arrived(&mut self, id: &ArrivalId) -> Result<bool, Fault> {
@@ -302,14 +267,11 @@ pub(super) const WAITERS: usize = 8;
 
 impl<F: FnMut(ClientId) -> Option<bool>> Record for CachedRecord<'_, F> {
     fn waiting(&mut self, _: &Environment, max: usize) -> Result<Vec<LeaseId>, Fault> {
-        let known: Vec<_> = self.stored_places(0).take(max).collect();
-        if known.len() < max && !self.knows_to(i64::MAX) {
+        let known: Vec<_> = self.cached.places.values().take(max).collect();
+        if known.len() < max && !self.cached.knows_all(WAITER) {
             return Err(self.missing(Want::Waiters(self.cached.known_to, max)));
         }
-        Ok(known
-            .into_iter()
-            .filter_map(|(_, id)| id.parse().ok())
-            .collect())
+        Ok(known.iter().filter_map(|id| id.parse().ok()).collect())
     }
 
     fn description(&mut self, environment: &Environment) -> Result<Option<Description>, Fault> {
@@ -326,65 +288,59 @@ impl<F: FnMut(ClientId) -> Option<bool>> Record for CachedRecord<'_, F> {
         if self.cached.is_relied_on && self.ends_hold(&changes) {
             return Err(Fault::ReliedOn);
         }
-        for class in [HOLDER, WAITER, ARRIVAL] {
-            let is_put = |change: &Change| match change {
-                Change::Put(part, _) => rows::class(part) == class,
-                _ => false,
-            };
-            // Rows that a lost head has left behind must not appear beside the next one.
-            if changes.rows.iter().any(is_put) && !rows::has_members(&self.plain_head()?, class) {
-                self.clear_lost(class);
+        self.store_changes(changes)
+    }
+
+    fn repair(&mut self, op: &Op, fault: Fault) -> Result<(), Fault> {
+        match (op, fault) {
+            (Op::Revoke(Whom::All), Fault::Damaged(..)) if self.cached.is_relied_on => {
+                Err(Fault::ReliedOn)
             }
+            (_, Fault::Damaged(damage, _)) if self.repair_damage(op, damage)? => Ok(()),
+            (_, fault) => Err(fault),
         }
-        for change in changes.rows {
-            match change {
-                Change::Put(part, row) => {
-                    let id = (rows::class(&part), part.id().into_owned());
-                    self.cached.changed.members.insert(id, Some((part, row)));
-                }
-                Change::Remove(part) => {
-                    let id = (rows::class(&part), part.id().into_owned());
-                    self.cached.changed.members.insert(id, None);
-                }
-                Change::Clear(Class::Waiters) => self.clear(WAITER),
-                Change::Clear(Class::Arrivals) => self.clear(ARRIVAL),
-            }
-        }
-        self.cached.changed.head = changes.head.or(self.cached.changed.head);
+    }
+}
+
+impl<F: FnMut(ClientId) -> Option<bool>> Table for CachedRecord<'_, F> {
+    fn stored_head(&mut self) -> Result<Head, Fault> {
+        self.plain_head()
+    }
+
+    fn put_head(&mut self, head: Head) -> Result<(), Fault> {
+        self.cached.keep();
+        self.cached.head = Some(Ok(head));
+        self.cached.changed.head = Some(head);
         Ok(())
     }
 
-    /// A forced release removes everything except the notes, and keeps the counter and the holder of a mutex if they can
-    /// be read.
-    fn repair(&mut self, op: &Op, fault: Fault) -> Result<(), Fault> {
-        match (op, &fault) {
-            (Op::Revoke(Whom::All), Fault::Damaged(..)) => {
-                if self.cached.is_relied_on {
-                    return Err(Fault::ReliedOn);
-                }
-                let mut head = self.plain_head().unwrap_or_default();
-                head.queue = QueueHead::default();
-                if !matches!(head.body, Body::Leases(leases) if leases.kind == LeaseKind::Mutex) {
-                    head.body = Body::Free;
-                }
-                for class in [HOLDER, WAITER, ARRIVAL] {
-                    self.clear(class);
-                }
-                self.cached.changed.head = Some(head);
-                Ok(())
-            }
-            (Op::Remove(Removal::Latch), Fault::Damaged(Damage::Latch, _)) => {
-                self.clear(ARRIVAL);
-                self.cached.changed.head = Some(Head::default());
-                Ok(())
-            }
-            (Op::Remove(Removal::Note(slot)), Fault::Damaged(Damage::Note, _)) => {
-                let part = Part::Note(slot.clone());
-                let id = (rows::class(&part), part.id().into_owned());
-                self.cached.changed.members.insert(id, None);
-                Ok(())
-            }
-            _ => Err(fault),
-        }
+    fn put(&mut self, part: &Part, row: Row) -> Result<(), Fault> {
+        self.cached.set(part, Some(row));
+        Ok(())
     }
+
+    fn remove(&mut self, part: &Part) -> Result<(), Fault> {
+        self.cached.set(part, None);
+        Ok(())
+    }
+
+    fn clear(&mut self, class: u8) -> Result<(), Fault> {
+        self.cached.clear(class);
+        Ok(())
+    }
+
+    fn clear_lost(&mut self, class: u8) -> Result<(), Fault> {
+        let mut members = self.cached.members.iter();
+        let has_one = members.any(|((of, _), member)| *of == class && member.is_some());
+        // Nothing is sent for a class that is known to be empty.
+        if has_one || !self.cached.knows_all(class) {
+            self.cached.clear(class);
+        }
+        Ok(())
+    }
+}
+
+fn lease(id: &str) -> Result<LeaseId, Fault> {
+    let lease = id.parse();
+    lease.map_err(|_| Fault::Damaged(Damage::Lock, "lease"))
 }

@@ -15,7 +15,7 @@ use super::load::{Load, load};
 use super::parameters::{Columns, Parameter, classes, numbers, texts};
 use super::records::LoadedRecords;
 use crate::store::api::Key;
-use crate::store::rows;
+use crate::store::tables;
 
 /// Locks names in the order of their locks, so that nobody waits in a circle.
 pub(super) const LOCK: &str = "
@@ -101,23 +101,18 @@ pub(super) async fn run(
     sent.into_iter().collect::<Result<(), _>>()?;
     loaded?;
     'run: loop {
-        records.reset();
         for index in 0..jobs.len() {
-            match jobs
-                .get_mut(index)
-                .map_or(Ok(()), |job| job.work.run(records))
-            {
-                Ok(()) => {}
-                Err(Fault::Missing(need)) => {
-                    load(client, need, records).await?;
-                    continue 'run;
-                }
-                Err(Fault::ReliedOn) => {
-                    patient.push(jobs.remove(index));
-                    continue 'run;
-                }
-                Err(fault) => return Err(Failed::Rule(fault)),
+            let job = jobs.get_mut(index);
+            let Err(fault) = job.map_or(Ok(()), |job| job.work.run(records)) else {
+                continue;
+            };
+            records.reset();
+            match fault {
+                Fault::Missing(need) => load(client, need, records).await?,
+                Fault::ReliedOn => patient.push(jobs.remove(index)),
+                fault => return Err(Failed::Rule(fault)),
             }
+            continue 'run;
         }
         for key in jobs.iter().flat_map(|job| job.work.confirmed()) {
             records.write_head(key);
@@ -189,7 +184,7 @@ impl<'a> Writes<'a> {
             self.heads.push(key);
             self.values.push(head.to_text());
             self.untils
-                .push(rows::signed(head.kept_until().as_micros()));
+                .push(tables::signed(head.kept_until().as_micros()));
         }
         for class in &changed.cleared {
             self.cleared.push(key);
@@ -202,15 +197,15 @@ impl<'a> Writes<'a> {
                     self.removed_classes.push(i16::from(*class));
                     self.removed_ids.push(id);
                 }
-                Some((_, row)) => {
+                Some(row) => {
                     self.put.push(key);
                     self.put_classes.push(i16::from(*class));
                     self.put_ids.push(id);
-                    self.put_places.push(rows::place(row));
+                    self.put_places.push(tables::place(row));
                     self.put_values.push(row.to_text());
                     let until = row
                         .kept_until()
-                        .map(|until| rows::signed(until.as_micros()));
+                        .map(|until| tables::signed(until.as_micros()));
                     self.put_untils.push(until);
                 }
             }

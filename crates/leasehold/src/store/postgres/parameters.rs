@@ -3,7 +3,7 @@
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::store::api::Key;
-use crate::store::rows::columns;
+use crate::store::tables::columns;
 
 /// A parameter of a statement, and its type.
 pub(super) type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);

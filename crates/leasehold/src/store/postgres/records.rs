@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use leasehold_core::record::{Head, Note, Part, Row};
+use leasehold_core::record::{Head, Note};
 use leasehold_core::{ClientId, Environment, Name, Notice, Slot, StoreTime};
 
-use super::cache::{Cached, CachedRecord, Changed};
+use super::cache::{Cached, CachedRecord};
 use super::error::Fault;
 use super::need::Need;
-use crate::Error;
 use crate::store::api::{Event, Key, Keyspace};
 use crate::store::message;
 use crate::store::records::{ListPart, Record, Records, Transaction};
 use crate::store::rows::class::WATCHER;
-use crate::store::rows::{self, Damage, DamagedText};
+use crate::store::tables::{listed_head, listed_note};
+use crate::{Error, Result};
 
 /// The number of entries of a list that are read at once, so that a long one does not delay others.
 pub(super) const ROWS_MAX: usize = 1_000;
@@ -47,9 +47,7 @@ pub(super) struct LoadedRecords {
 impl LoadedRecords {
     /// Forgets the changes of a run that has failed.
     pub(super) fn reset(&mut self) {
-        for cached in self.records.values_mut() {
-            cached.changed = Changed::default();
-        }
+        self.records.values_mut().for_each(Cached::reset);
         self.messages.clear();
         self.changes.clear();
     }
@@ -102,16 +100,9 @@ impl Records for LoadedRecords {
             Some((behind, rows)) if behind == after => rows,
             _ => return Err(Fault::Missing(Need::Heads(space.clone(), after.to_owned()))),
         };
-        let entries = rows.iter().map(|(name, value)| {
-            let name = parse_name(name)?;
-            match rows::read_head(value) {
-                // It hides no lock.
-                Err(DamagedText(Damage::Latch, _)) => Ok((name, Head::default())),
-                Err(damaged) => Err(of_name(damaged, &name)),
-                Ok(head) => Ok((name, head)),
-            }
-        });
-        Ok(part(entries.collect::<Result<_, _>>()?))
+        let entries = rows.iter().map(|(name, value)| listed_head(name, value));
+        let entries: Result<_> = entries.collect();
+        Ok(ListPart::limited(ROWS_MAX, entries.map_err(Fault::Found)?))
     }
 
     fn completions(
@@ -124,17 +115,11 @@ impl Records for LoadedRecords {
             Some((behind, rows)) if *behind == after => rows,
             _ => return Err(Fault::Missing(Need::Completions(space.clone(), after))),
         };
-        let entries = rows.iter().map(|(name, id, value)| {
-            let name = parse_name(name)?;
-            let damaged = |word| of_name(DamagedText(Damage::Note, word), &name);
-            let slot = Slot::from_id(id).ok_or_else(|| damaged("id"))?;
-            match rows::read_member(&Part::Note(slot.clone()), value, None) {
-                Ok(Row::Note(note)) => Ok((name, slot, note)),
-                Ok(_) => Err(damaged("class")),
-                Err(DamagedText(_, word)) => Err(damaged(word)),
-            }
-        });
-        Ok(part(entries.collect::<Result<_, _>>()?))
+        let entries = rows
+            .iter()
+            .map(|(name, id, value)| listed_note(name, id, value));
+        let entries: Result<_> = entries.collect();
+        Ok(ListPart::limited(ROWS_MAX, entries.map_err(Fault::Found)?))
     }
 
     fn damage(fault: Fault) -> Result<Error, Fault> {
@@ -168,20 +153,4 @@ impl Transaction for LoadedRecords {
         }
         Ok(())
     }
-}
-
-fn part<T>(entries: Vec<T>) -> ListPart<T> {
-    ListPart {
-        is_last: entries.len() < ROWS_MAX,
-        entries,
-    }
-}
-
-fn parse_name(name: &str) -> Result<Name, Fault> {
-    Name::parse(name).map_err(|_| Fault::Damaged(Damage::Lock, "name"))
-}
-
-/// The error of a name in a list.
-fn of_name(damaged: DamagedText, name: &Name) -> Fault {
-    Fault::Found(Error::from(Fault::from(damaged)).for_lock(name))
 }

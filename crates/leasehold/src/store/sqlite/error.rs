@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 
-use leasehold_core::Name;
 use leasehold_core::record::text::Damaged;
 use rusqlite::{ErrorCode, ffi};
 use rustix::io::Errno;
@@ -69,14 +68,6 @@ impl Fault {
     /// completes the transaction may exist and be found after a crash.
     pub(super) fn undoes_commit(&self) -> bool {
         self.is_busy() || matches!(self.code(), Some(ErrorCode::ReadOnly | ErrorCode::DiskFull))
-    }
-
-    /// The error of the name if it is damaged: that is no fault of the file.
-    pub(super) fn of_name(self, name: &Name) -> Self {
-        match self {
-            Self::Damaged(..) => Self::Found(Error::from(self).for_lock(name)),
-            fault => fault,
-        }
     }
 
     fn code(&self) -> Option<ErrorCode> {

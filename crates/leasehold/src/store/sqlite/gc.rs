@@ -5,7 +5,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::error::Fault;
 use super::time::AHEAD;
-use crate::store::rows::{class, signed};
+use crate::store::rows::class;
+use crate::store::tables::signed;
 
 /// The number of heads checked in one run. It takes well under a millisecond.
 const CHUNK: u32 = 512;

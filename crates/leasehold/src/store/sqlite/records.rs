@@ -1,19 +1,18 @@
 //! The records of the file in one transaction.
 
-use leasehold_core::record::text::Damaged;
 use leasehold_core::record::{Head, Note};
 use leasehold_core::{ClientId, Environment, Name, Notice, Slot, StoreTime};
 use rusqlite::{Connection, params};
 
 use super::error::Fault;
 use super::notify::Outbox;
-use super::rows::{self, StoredRecord};
+use super::rows::{self, StoredRecord, text};
 use super::watchers;
 use crate::Error;
 use crate::store::api::{Key, Keyspace};
 use crate::store::records::{ListPart, Record, Records, Transaction};
 use crate::store::rows::class::NOTE;
-use crate::store::rows::{Damage, signed};
+use crate::store::tables::{listed_head, listed_note, signed};
 
 /// The number of rows of a list that are read at once, so that a long one does not delay other commands.
 const ROWS_MAX: u32 = 1_000;
@@ -24,7 +23,7 @@ const HEADS: &str = "
     ORDER BY name LIMIT ?4";
 
 const COMPLETIONS: &str = "
-    SELECT name, id, value, place FROM members
+    SELECT name, id, value FROM members
     WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND (name, id) > (?4, ?5)
       AND id <> ?6 AND until > ?7
     ORDER BY name, id LIMIT ?8";
@@ -58,15 +57,10 @@ impl Records for FileRecords<'_, '_> {
         let (namespace, tenant) = (space.namespace().as_str(), space.tenant().as_str());
         let range = params![namespace, tenant, after, ROWS_MAX];
         let entries = rows::select(self.db, HEADS, range, |row| {
-            let name = name(row)?;
-            match rows::head_of(row) {
-                // It hides no lock.
-                Err(Fault::Damaged(Damage::Latch, _)) => Ok((name, Head::default())),
-                Err(fault) => Err(fault.of_name(&name)),
-                Ok(head) => Ok((name, head)),
-            }
+            let value = text(row, "value").unwrap_or_default();
+            Ok(listed_head(text(row, "name")?, value)?)
         })?;
-        Ok(part(entries))
+        Ok(ListPart::limited(ROWS_MAX as usize, entries))
     }
 
     fn completions(
@@ -78,11 +72,10 @@ impl Records for FileRecords<'_, '_> {
         let (value, now) = (Slot::Value.id(), signed(self.now.as_micros()));
         let range = params![NOTE, namespace, tenant, after, id, value, now, ROWS_MAX];
         let entries = rows::select(self.db, COMPLETIONS, range, |row| {
-            let name = name(row)?;
-            let (slot, note) = rows::note_of(row).map_err(|fault| fault.of_name(&name))?;
-            Ok((name, slot, note))
+            let [id, value] = ["id", "value"].map(|column| text(row, column).unwrap_or_default());
+            Ok(listed_note(text(row, "name")?, id, value)?)
         })?;
-        Ok(part(entries))
+        Ok(ListPart::limited(ROWS_MAX as usize, entries))
     }
 
     fn damage(fault: Fault) -> Result<Error, Fault> {
@@ -116,18 +109,6 @@ impl Transaction for FileRecords<'_, '_> {
             None => Ok(()),
         }
     }
-}
-
-fn part<T>(entries: Vec<T>) -> ListPart<T> {
-    ListPart {
-        is_last: entries.len() < ROWS_MAX as usize,
-        entries,
-    }
-}
-
-fn name(row: &rusqlite::Row<'_>) -> Result<Name, Fault> {
-    let name = Name::parse(rows::text(row, "name")?);
-    name.map_err(|_| Damaged("name").into())
 }
 
 #[cfg(test)]

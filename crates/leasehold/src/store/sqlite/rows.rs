@@ -5,8 +5,8 @@
 
 use leasehold_core::record::text::Damaged;
 use leasehold_core::record::{
-    Body, Change, Changes, Class, Description, Environment, Head, Holder, LeaseKind, Note, Op,
-    Part, QueueHead, Removal, Row, Slot, Source, Waiter, Whom,
+    Body, Changes, Description, Environment, Head, Holder, Note, Op, Part, QueueHead, Row, Slot,
+    Source, Waiter,
 };
 use leasehold_core::{ArrivalId, ClientId, LeaseId};
 use rusqlite::{Connection, Params, params};
@@ -14,8 +14,9 @@ use rusqlite::{Connection, Params, params};
 use super::error::Fault;
 use crate::store::api::Key;
 use crate::store::records::Record;
-use crate::store::rows::class::{ARRIVAL, DESCRIPTION, HOLDER, WAITER, WATCHER};
-use crate::store::rows::{self, Damage, class, columns, place, signed};
+use crate::store::rows::class::{DESCRIPTION, HOLDER, WAITER, WATCHER};
+use crate::store::rows::{Damage, class, read_head};
+use crate::store::tables::{Table, columns, place, read_member, signed};
 
 /// Frees all locks and forgets their clients, inside a transaction. All else stays, with the counters.
 ///
@@ -44,18 +45,8 @@ pub(super) fn free_locks(db: &Connection) -> Result<(), Fault> {
 }
 
 /// The head in a row of `heads`.
-pub(super) fn head_of(row: &rusqlite::Row<'_>) -> Result<Head, Fault> {
-    Ok(rows::read_head(text(row, "value")?)?)
-}
-
-/// The note in a row of `members`.
-pub(super) fn note_of(row: &rusqlite::Row<'_>) -> Result<(Slot, Note), Fault> {
-    let slot = text(row, "id").ok().and_then(Slot::from_id);
-    let slot = slot.ok_or(Fault::Damaged(Damage::Note, "id"))?;
-    match member(&Part::Note(slot.clone()), row)? {
-        Row::Note(note) => Ok((slot, note)),
-        _ => Err(Fault::Damaged(Damage::Note, "class")),
-    }
+fn head_of(row: &rusqlite::Row<'_>) -> Result<Head, Fault> {
+    Ok(read_head(text(row, "value")?)?)
 }
 
 /// The stored record of a name.
@@ -177,54 +168,53 @@ impl<F: FnMut(ClientId) -> bool> Record for StoredRecord<'_, F> {
     }
 
     fn store(&mut self, changes: Changes) -> Result<(), Fault> {
-        if let Some(head) = &changes.head {
-            self.put_head(head)?;
-        }
-        for class in [HOLDER, WAITER, ARRIVAL] {
-            let is_put = |change: &Change| match change {
-                Change::Put(part, _) => rows::class(part) == class,
-                _ => false,
-            };
-            // Rows that a lost head has left behind must not appear beside the next one.
-            if !rows::has_members(&self.head, class) && changes.rows.iter().any(is_put) {
-                self.clear(class)?;
-            }
-        }
-        for change in &changes.rows {
-            match change {
-                Change::Put(part, row) => self.put(part, row)?,
-                Change::Remove(part) => self.remove(part)?,
-                Change::Clear(Class::Waiters) => self.clear(WAITER)?,
-                Change::Clear(Class::Arrivals) => self.clear(ARRIVAL)?,
-            }
-        }
-        Ok(())
+        self.store_changes(changes)
     }
 
-    /// A forced release removes everything except the notes, and keeps the counter and the holder of a mutex if they can
-    /// be read.
     fn repair(&mut self, op: &Op, fault: Fault) -> Result<(), Fault> {
-        match (op, &fault) {
-            (Op::Revoke(Whom::All), Fault::Damaged(..)) => {
-                let mut head = self.head().unwrap_or_default();
-                head.queue = QueueHead::default();
-                if !matches!(head.body, Body::Leases(leases) if leases.kind == LeaseKind::Mutex) {
-                    head.body = Body::Free;
-                }
-                for class in [HOLDER, WAITER, ARRIVAL] {
-                    self.clear(class)?;
-                }
-                self.put_head(&head)
-            }
-            (Op::Remove(Removal::Latch), Fault::Damaged(Damage::Latch, _)) => {
-                self.clear(ARRIVAL)?;
-                self.put_head(&Head::default())
-            }
-            (Op::Remove(Removal::Note(slot)), Fault::Damaged(Damage::Note, _)) => {
-                self.remove(&Part::Note(slot.clone()))
-            }
-            _ => Err(fault),
+        match fault {
+            Fault::Damaged(damage, _) if self.repair_damage(op, damage)? => Ok(()),
+            fault => Err(fault),
         }
+    }
+}
+
+impl<F: FnMut(ClientId) -> bool> Table for StoredRecord<'_, F> {
+    fn stored_head(&mut self) -> Result<Head, Fault> {
+        Ok(self.head)
+    }
+
+    fn put_head(&mut self, head: Head) -> Result<(), Fault> {
+        put_head(self.db, columns(self.key), &head)
+    }
+
+    fn put(&mut self, part: &Part, row: Row) -> Result<(), Fault> {
+        let (namespace, tenant, name) = columns(self.key);
+        let (class, id, place, value) = (class(part), part.id(), place(&row), row.to_text());
+        let until = row.kept_until().map(|until| signed(until.as_micros()));
+        self.execute(
+            "INSERT OR REPLACE INTO members (namespace, tenant, name, class, id, place, value, until)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![namespace, tenant, name, class, id, place, value, until],
+        )
+    }
+
+    fn remove(&mut self, part: &Part) -> Result<(), Fault> {
+        let (namespace, tenant, name) = columns(self.key);
+        self.execute(
+            "DELETE FROM members
+             WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3 AND id = ?5",
+            params![namespace, tenant, name, class(part), part.id()],
+        )
+    }
+
+    fn clear(&mut self, class: u8) -> Result<(), Fault> {
+        let (namespace, tenant, name) = columns(self.key);
+        self.execute(
+            "DELETE FROM members
+             WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3",
+            params![namespace, tenant, name, class],
+        )
     }
 }
 
@@ -257,40 +247,6 @@ impl<'a, F> StoredRecord<'a, F> {
         read: impl Fn(&rusqlite::Row<'_>) -> Result<T, Fault>,
     ) -> Result<Vec<T>, Fault> {
         select(self.db, sql, params, read)
-    }
-
-    fn put_head(&self, head: &Head) -> Result<(), Fault> {
-        put_head(self.db, columns(self.key), head)
-    }
-
-    /// Stores a member, in the place of one with the same id or place.
-    fn put(&self, part: &Part, row: &Row) -> Result<(), Fault> {
-        let (namespace, tenant, name) = columns(self.key);
-        let (class, id, place, value) = (class(part), part.id(), place(row), row.to_text());
-        let until = row.kept_until().map(|until| signed(until.as_micros()));
-        self.execute(
-            "INSERT OR REPLACE INTO members (namespace, tenant, name, class, id, place, value, until)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            params![namespace, tenant, name, class, id, place, value, until],
-        )
-    }
-
-    fn remove(&self, part: &Part) -> Result<(), Fault> {
-        let (namespace, tenant, name) = columns(self.key);
-        self.execute(
-            "DELETE FROM members
-             WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3 AND id = ?5",
-            params![namespace, tenant, name, class(part), part.id()],
-        )
-    }
-
-    fn clear(&self, class: u8) -> Result<(), Fault> {
-        let (namespace, tenant, name) = columns(self.key);
-        self.execute(
-            "DELETE FROM members
-             WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3",
-            params![namespace, tenant, name, class],
-        )
     }
 
     fn execute(&self, sql: &str, params: impl Params) -> Result<(), Fault> {
@@ -335,7 +291,7 @@ fn member(part: &Part, row: &rusqlite::Row<'_>) -> Result<Row, Fault> {
     let damaged = |word| Fault::Damaged(Damage::of(part), word);
     let value = text(row, "value").map_err(|Damaged(word)| damaged(word))?;
     let place = row.get("place").map_err(|_| damaged("place"))?;
-    Ok(rows::read_member(part, value, place)?)
+    Ok(read_member(part, value, place)?)
 }
 
 fn lease(row: &rusqlite::Row<'_>) -> Result<LeaseId, Fault> {

@@ -12,7 +12,7 @@ use super::error::Fault;
 use super::notify::{Outbox, Registration};
 use crate::store::api::Key;
 use crate::store::rows::class::WATCHER;
-use crate::store::rows::{columns, signed};
+use crate::store::tables::{columns, signed};
 
 /// How long a client is registered.
 const REGISTRATION: Duration = Duration::from_secs(60);
