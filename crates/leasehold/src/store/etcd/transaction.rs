@@ -198,8 +198,8 @@ pub(super) fn outcome(
 
 #[cfg(test)]
 mod tests {
-    use super::super::messages::{Header, OperationReply, Pair, RangeReply, Reply};
     use super::*;
+    use crate::ErrorKind;
     use crate::store::api::fixture::key;
 
     const CLIENT: ClientId = ClientId::from_random([7; 16]);
@@ -253,43 +253,11 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_is_written_a_conflict_or_a_receiver_that_moved() {
+    fn a_reply_without_the_nested_one_is_not_one_of_etcd() {
         let writes = [write("a", "t", 2)];
         let parts = parts(writes.iter().enumerate());
-        let outcome_of = |succeeded, replies: Vec<RangeReply>| {
-            let replies = replies.into_iter().map(Reply::Range);
-            let replies = replies.map(|reply| OperationReply { reply: Some(reply) });
-            let nested = TransactionReply {
-                header: None,
-                succeeded,
-                replies: replies.collect(),
-            };
-            let reply = TransactionReply {
-                header: Some(Header { revision: 8 }),
-                succeeded: true,
-                replies: vec![OperationReply {
-                    reply: Some(Reply::Transaction(nested)),
-                }],
-            };
-            outcome(&reply, 0, &parts[0][0], &routes())
-        };
-        let found = |mod_revision, value: &str| RangeReply {
-            pairs: vec![Pair {
-                mod_revision,
-                value: value.into(),
-                ..Pair::default()
-            }],
-            ..RangeReply::default()
-        };
-        let none = RangeReply::default;
-        let done = outcome_of(true, Vec::new()).unwrap();
-        assert_eq!(done, Outcome::Done(Version("8".into())));
-        let newer = outcome_of(false, vec![found(6, "1\nt"), found(1, "p 9"), none()]);
-        assert!(matches!(newer.unwrap(), Outcome::Conflict(stored) if stored.version.0 == "6"));
-        let moved = outcome_of(false, vec![found(5, "1\nt"), found(1, "p 9"), none()]);
-        assert_eq!(moved.unwrap(), Outcome::Moved(CLIENT, None));
-        assert!(outcome_of(false, Vec::new()).is_err());
         let strange = TransactionReply::default();
-        assert!(outcome(&strange, 0, &parts[0][0], &routes()).is_err());
+        let error = outcome(&strange, 0, &parts[0][0], &routes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     }
 }

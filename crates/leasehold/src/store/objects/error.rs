@@ -141,63 +141,40 @@ mod tests {
 
     #[test]
     fn each_failure_says_what_to_do() {
+        use ErrorKind::*;
         let refused = |status, code: &str| Failure::Refused(status, code.to_owned());
+        let cause = || "x".to_owned();
         for (failure, kind, advice, is_certain) in [
-            (
-                Failure::NotSent("x".into()),
-                ErrorKind::Unreachable,
-                "endpoint",
-                true,
-            ),
-            (
-                Failure::NoReply("x".into()),
-                ErrorKind::Unreachable,
-                "slow",
-                false,
-            ),
+            (Failure::NotSent(cause()), Unreachable, "endpoint", true),
+            (Failure::NoReply(cause()), Unreachable, "slow", false),
             (
                 Failure::NoCredentials,
-                ErrorKind::NoPassword,
+                NoPassword,
                 "AWS_ACCESS_KEY_ID",
                 true,
             ),
             (
                 refused(404, "NoSuchBucket"),
-                ErrorKind::InvalidConfig,
+                InvalidConfig,
                 "create it",
                 true,
             ),
-            (refused(301, ""), ErrorKind::InvalidConfig, "region=", true),
-            (
-                refused(403, "RequestTimeTooSkewed"),
-                ErrorKind::Store,
-                "clock",
-                true,
-            ),
+            (refused(301, ""), InvalidConfig, "region=", true),
+            (refused(403, "RequestTimeTooSkewed"), Store, "clock", true),
             (
                 refused(403, "InvalidAccessKeyId"),
-                ErrorKind::WrongPassword,
+                WrongPassword,
                 "AWS_SECRET",
                 true,
             ),
-            (
-                refused(403, "AccessDenied"),
-                ErrorKind::Unauthorized,
-                "a right",
-                true,
-            ),
+            (refused(403, "AccessDenied"), Unauthorized, "a right", true),
             (
                 refused(501, "NotImplemented"),
-                ErrorKind::Unsupported,
+                Unsupported,
                 "use Amazon S3",
                 false,
             ),
-            (
-                refused(503, "SlowDown"),
-                ErrorKind::Unreachable,
-                "busy",
-                false,
-            ),
+            (refused(503, "SlowDown"), Unreachable, "busy", false),
         ] {
             // As the client of the service hands it over.
             let error = object_store::Error::Generic {

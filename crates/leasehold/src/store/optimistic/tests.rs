@@ -290,19 +290,6 @@ async fn no_wall_clock_removes_the_document_of_a_holder() {
     assert!(is_unused());
 }
 
-/// A client that has not seen the holder before waits from then on.
-#[tokio::test]
-async fn a_holder_is_over_a_ttl_after_it_was_seen_first() {
-    let documents = InMemory::default();
-    let holder = TestClient::new(&documents, 1, 0);
-    assert!(holder.acquires().await);
-    let late = TestClient::new(&documents, 2, 0);
-    pass(&[&holder], TTL * 100);
-    assert!(!late.acquires().await);
-    pass(&[&late], TTL);
-    assert!(late.acquires().await);
-}
-
 /// Each of them has not seen before what the other one has written. A minimum hold ends like a lease.
 #[tokio::test]
 async fn a_dead_holder_is_over_though_waiters_write_in_turn() {
@@ -401,25 +388,6 @@ async fn many_other_names_do_not_hide_since_when_a_holder_was_seen() {
     }
     pass(&[&other], TTL);
     assert!(other.acquires().await);
-}
-
-#[tokio::test]
-async fn a_write_without_a_reply_is_unknown_and_found_by_the_next_request() {
-    let documents = InMemory::default();
-    let client = TestClient::new(&documents, 1, 0);
-    *lock(&documents.lost) = 1;
-    let Reply::Unknown(error) = client.send(acquire(client.lease, TTL, false)).await else {
-        panic!("it has no reply");
-    };
-    assert_eq!(
-        (error.lock(), error.store()),
-        (Some("a"), Some("documents:"))
-    );
-    assert!(client.acquires().await);
-    assert_eq!(
-        client.apply(Op::release(client.lease)).await,
-        Outcome::Released
-    );
 }
 
 /// Its caller has given it up, and releases what it may have acquired.

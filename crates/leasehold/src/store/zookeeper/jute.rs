@@ -90,20 +90,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
-        let written = Writer::default()
-            .int(-5)
-            .long(1 << 40)
-            .flag(true)
-            .text("ä/b")
-            .bytes(&[1, 2]);
-        let mut reader = Reader(&written.0);
-        assert_eq!((reader.int(), reader.long()), (Some(-5), Some(1 << 40)));
-        assert_eq!((reader.flag(), reader.text()), (Some(true), Some("ä/b")));
-        assert_eq!((reader.bytes(), reader.int()), (Some(&[1, 2][..]), None));
-    }
-
-    #[test]
     fn a_text_that_is_not_utf_8_hides_no_other_one() {
         let written = Writer::default().int(2).bytes(&[0xed, 0xa0, 0x80]);
         let texts = Reader(&written.text("a").0).texts().unwrap();

@@ -168,32 +168,3 @@ pub(super) fn read_data(body: &[u8]) -> Option<(Vec<u8>, i32)> {
     let data = reader.bytes()?.to_vec();
     Some((data, reader.stat_version()?))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_failure_of_a_multi_counts() {
-        let stat = vec![0; 68];
-        let mut done = Writer::default().int(SET_DATA).flag(false).int(0);
-        done.0.extend(&stat);
-        done = done
-            .int(CHECK)
-            .flag(false)
-            .int(0)
-            .int(ERROR)
-            .flag(true)
-            .int(ERROR);
-        assert_eq!(read_multi(&done.0), Some(Multi::Done(0)));
-        let failed = Writer::default().int(ERROR).flag(false).int(0).int(0);
-        let failed = failed
-            .int(ERROR)
-            .flag(false)
-            .int(code::NO_NODE)
-            .int(code::NO_NODE);
-        let failed = failed.int(ERROR).flag(false).int(-2).int(-2);
-        assert_eq!(read_multi(&failed.0), Some(Multi::Failed(1, code::NO_NODE)));
-        assert_eq!(read_multi(&[1, 2]), None);
-    }
-}
