@@ -13,7 +13,11 @@ use tokio_rustls::TlsConnector;
 
 use super::connection::{Body, Limits, Member, Stream, framed};
 use super::error::{Failed, Remedy, not_etcd};
-use super::messages::{Authenticate, Call, LeaseGrant, LeaseKeepAlive, LeaseRevoke};
+use super::keys::Keys;
+use super::messages::{
+    Authenticate, Call, EventsRequest, LeaseGrant, LeaseKeepAlive, LeaseRevoke, Pair, Transaction,
+    range,
+};
 use crate::fork::Process;
 use crate::store::lock::lock;
 use crate::store::members::Address;
@@ -32,6 +36,7 @@ const TOKEN: &str = "token";
 /// The members of a cluster, one of which is used until it fails or is slow.
 pub(super) struct Cluster {
     pub(super) address: Address,
+    pub(super) keys: Keys,
     tls: Option<TlsConnector>,
     pub(super) members: Vec<Member>,
     /// The number of the member that is used.
@@ -49,6 +54,7 @@ impl Cluster {
         Ok(Self {
             tls: address.tls(options, Some("h2"))?,
             members: address.members.iter().cloned().map(Member::new).collect(),
+            keys: Keys(address.prefix.clone()),
             address,
             current: watch::Sender::new(0),
             token: Mutex::default(),
@@ -101,13 +107,26 @@ impl Cluster {
         called.map_err(|failed| failed.error)
     }
 
+    /// What each of these keys has, if it exists.
+    pub(super) async fn read(&self, keys: Vec<String>) -> Result<Vec<Option<Pair>>> {
+        let mut found = Vec::with_capacity(keys.len());
+        for part in keys.chunks(OPERATIONS_MAX) {
+            let ranges = part.iter().map(|key| range(key)).collect();
+            let reply = self.ask(&Transaction::of(ranges)).await?;
+            for nth in 0..part.len() {
+                found.push(reply.found(nth)?.cloned());
+            }
+        }
+        Ok(found)
+    }
+
     /// A call whose replies go on.
-    pub(super) async fn stream<C: Call>(&self, request: &C) -> Result<Stream<C::Reply>> {
+    pub(super) async fn watch(&self, request: &EventsRequest) -> Result<Stream> {
         let member = self.member(*self.current.borrow());
         let limits = self.limits(Instant::now() + self.limit, false);
         let token = self.token(member, limits).await;
         let token = token.map_err(|failed| failed.error)?;
-        let request = self.request::<C>(member, token.as_ref(), framed(request))?;
+        let request = self.request::<EventsRequest>(member, token.as_ref(), framed(request))?;
         let stream = member.stream(self.tls.as_ref(), request, limits).await;
         stream.map_err(|failed| failed.error)
     }

@@ -1,6 +1,5 @@
 //! The connection to one member, which all calls share, and the frames of gRPC on it.
 
-use std::marker::PhantomData;
 use std::sync::Mutex;
 
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -17,6 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::error::{Failed, described, no_reply, not_etcd, refused};
+use super::messages::EventsReply;
 use crate::store::lock::lock;
 use crate::{Error, ErrorKind, Result};
 
@@ -43,11 +43,10 @@ pub(super) struct Limits {
     pub(super) replied: Instant,
 }
 
-/// Replies that come one after the other.
-pub(super) struct Stream<M> {
+/// The replies to a watch, which come one after the other.
+pub(super) struct Stream {
     body: Incoming,
     frames: Frames,
-    message: PhantomData<fn() -> M>,
 }
 
 /// Messages behind their prefixes, the last of which may be incomplete.
@@ -107,12 +106,12 @@ impl Member {
     }
 
     /// Sends a request, and returns the replies to it as they come.
-    pub(super) async fn stream<M: Message + Default>(
+    pub(super) async fn stream(
         &self,
         tls: Option<&TlsConnector>,
         request: Request<Body>,
         limits: Limits,
-    ) -> Result<Stream<M>, Failed> {
+    ) -> Result<Stream, Failed> {
         let response = self.send(tls, request, limits).await?;
         check(response.status(), response.headers(), &[])?;
         if response.headers().contains_key(STATUS) {
@@ -121,7 +120,6 @@ impl Member {
         Ok(Stream {
             body: response.into_body(),
             frames: Frames::default(),
-            message: PhantomData,
         })
     }
 
@@ -250,9 +248,9 @@ fn closed(error: hyper::Error) -> Error {
     Error::new(ErrorKind::Unreachable, message).with_source(error)
 }
 
-impl<M: Message + Default> Stream<M> {
+impl Stream {
     /// The next message. Cancelled, it loses nothing.
-    pub(super) async fn next(&mut self) -> Result<M> {
+    pub(super) async fn next(&mut self) -> Result<EventsReply> {
         loop {
             if let Some(message) = self.frames.take()? {
                 return Ok(message);

@@ -22,7 +22,6 @@ pub(in crate::store) async fn diagnose(url: &str, options: &OpenOptions) -> Resu
 
 async fn collect(name: String, address: Address, options: &OpenOptions) -> Result<EtcdFacts> {
     let (has_user, has_tls) = (address.user.is_some(), address.files.is_some());
-    let prefix = address.prefix.clone();
     let cluster = Cluster::new(address, options)?;
     cluster.connect().await?;
     let mut statuses = Vec::with_capacity(cluster.members.len());
@@ -30,7 +29,8 @@ async fn collect(name: String, address: Address, options: &OpenOptions) -> Resul
         let status = cluster.ask_member(nth, &Status {}).await;
         statuses.push(MemberFacts::of(member.address(), status));
     }
-    let reading = cluster.ask(&Range::keys(&prefix, &prefix, 1)).await.err();
+    let prefix = &cluster.keys.0;
+    let reading = cluster.ask(&Range::keys(prefix, prefix, 1)).await.err();
     let (mut voters, mut missing) = (None, Vec::new());
     match cluster.ask(&Members {}).await {
         Ok(reply) => {

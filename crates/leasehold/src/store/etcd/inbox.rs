@@ -17,7 +17,6 @@ use tokio::time::timeout;
 use super::cluster::{Cluster, OPERATIONS_MAX};
 use super::connection::Stream;
 use super::error::{described, no_reply};
-use super::keys::Keys;
 use super::marks::Marks;
 use super::messages::{
     Compare, Event, EventsOf, EventsReply, EventsRequest, Transaction, delete, put, range_end, text,
@@ -42,10 +41,11 @@ const PROBES: u32 = 6;
 pub(super) struct Inbox {
     cluster: Arc<Cluster>,
     hub: Arc<Hub>,
-    keys: Keys,
     marks: Arc<Marks>,
     /// The id of this process in keys.
     process: String,
+    /// The prefix of the messages to its clients.
+    inbox: String,
     /// The lease of the session.
     lease: Mutex<Option<i64>>,
     /// A message to itself has arrived.
@@ -55,7 +55,7 @@ pub(super) struct Inbox {
 /// A session that has begun.
 pub(super) struct Session {
     lease: i64,
-    messages: Stream<EventsReply>,
+    messages: Stream,
     registered: BTreeSet<ClientId>,
 }
 
@@ -67,17 +67,16 @@ impl Notifier for Inbox {
     }
 
     async fn begin(&self, clients: &Clients) -> Result<Session> {
-        let inbox = self.keys.inbox(&self.process);
         let lease = self.cluster.grant(TTL).await?;
         *lock(&self.lease) = Some(lease);
         let watched = EventsOf {
-            range_end: range_end(&inbox),
-            key: inbox.into(),
+            key: self.inbox.clone().into(),
+            range_end: range_end(&self.inbox),
         };
         let watch = EventsRequest {
             create: Some(watched),
         };
-        let mut messages = self.cluster.stream(&watch).await?;
+        let mut messages = self.cluster.watch(&watch).await?;
         let created = timeout(PROBE, messages.next()).await;
         check(&created.map_err(|_| no_reply())??)?;
         self.put_own(lease).await?;
@@ -123,23 +122,22 @@ impl Inbox {
     pub(super) fn new(
         cluster: Arc<Cluster>,
         hub: Arc<Hub>,
-        keys: Keys,
         marks: Arc<Marks>,
         process: ClientId,
     ) -> Self {
+        let process = process.to_string();
         Self {
+            inbox: cluster.keys.inbox(&process),
             cluster,
             hub,
-            keys,
             marks,
-            process: process.to_string(),
+            process,
             lease: Mutex::default(),
             arrived: Notify::new(),
         }
     }
 
-    async fn receive(&self, messages: &mut Stream<EventsReply>) -> Result<()> {
-        let inbox = self.keys.inbox(&self.process);
+    async fn receive(&self, messages: &mut Stream) -> Result<()> {
         loop {
             let reply = messages.next().await?;
             check(&reply)?;
@@ -148,7 +146,7 @@ impl Inbox {
                     continue;
                 };
                 let key = text(&pair.key);
-                match key.strip_prefix(&*inbox) {
+                match key.strip_prefix(&*self.inbox) {
                     Some("") => self.arrived.notify_waiters(),
                     Some(key) => {
                         let client = key.split_once('/').and_then(|(id, _)| id.parse().ok());
@@ -197,7 +195,7 @@ impl Inbox {
                         Err(error) if sent.since(renewed) >= TTL => return Err(error),
                         Err(_) => continue,
                     }
-                    self.marks.refresh(&self.cluster, &self.keys).await;
+                    self.marks.refresh(&self.cluster).await;
                     renewals += 1;
                     if renewals.is_multiple_of(PROBES) {
                         // Counts from here on, not only from when it is polled.
@@ -213,8 +211,7 @@ impl Inbox {
 
     /// Sends a message to itself. It also shows to late registrations of earlier sessions that they are late.
     async fn put_own(&self, lease: i64) -> Result<()> {
-        let inbox = self.keys.inbox(&self.process);
-        let own = put(&inbox, &lease.to_string(), lease);
+        let own = put(&self.inbox, &lease.to_string(), lease);
         let put = self.cluster.change(&Transaction::of(vec![own])).await;
         put.map(drop).map_err(|failed| failed.error)
     }
@@ -231,13 +228,13 @@ impl Inbox {
             lease,
         };
         let route = route.to_string();
-        let key = |client: &ClientId| self.keys.client(*client);
+        let key = |client: &ClientId| self.cluster.keys.client(*client);
         let added = clients.difference(registered);
         let added = added.map(|client| put(&key(client), &route, lease));
         let removed = registered.difference(&clients);
         let removed = removed.map(|client| delete(&key(client)));
         let changes: Vec<_> = added.chain(removed).collect();
-        let is_own = Compare::value(&self.keys.inbox(&self.process), &lease.to_string());
+        let is_own = Compare::value(&self.inbox, &lease.to_string());
         for part in changes.chunks(OPERATIONS_MAX) {
             let changes = Transaction {
                 compare: vec![is_own.clone()],

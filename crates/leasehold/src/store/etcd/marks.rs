@@ -13,10 +13,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::cluster::{Cluster, OPERATIONS_MAX};
-use super::error::not_etcd;
-use super::keys::Keys;
-use super::messages::{Put, Transaction, range};
+use super::cluster::Cluster;
+use super::messages::Put;
 use crate::Result;
 use crate::clock::{BootClock, Clock as _};
 use crate::store::lock::lock;
@@ -51,19 +49,19 @@ pub(super) struct Marks {
 
 impl Marks {
     /// The mark for documents that are written now.
-    pub(super) async fn current(&self, cluster: &Cluster, keys: &Keys) -> Result<String> {
+    pub(super) async fn current(&self, cluster: &Cluster) -> Result<String> {
         self.is_used.store(true, Ordering::Relaxed);
         match self.younger_than(PERIOD) {
             Some(mark) => Ok(mark),
-            None => self.make(cluster, keys).await,
+            None => self.make(cluster).await,
         }
     }
 
     /// Makes the next mark in time, so that no write waits for it.
-    pub(super) async fn refresh(&self, cluster: &Cluster, keys: &Keys) {
+    pub(super) async fn refresh(&self, cluster: &Cluster) {
         if self.younger_than(REFRESH).is_none() && self.is_used.swap(false, Ordering::Relaxed) {
             // A write tries it again.
-            let _ = self.make(cluster, keys).await;
+            let _ = self.make(cluster).await;
         }
     }
 
@@ -73,12 +71,12 @@ impl Marks {
         (BootClock.now().since(*requested) < age).then(|| mark.clone())
     }
 
-    async fn make(&self, cluster: &Cluster, keys: &Keys) -> Result<String> {
+    async fn make(&self, cluster: &Cluster) -> Result<String> {
         let requested = BootClock.now();
         let lease = cluster.grant(TTL).await?;
         let mark = lease.to_string();
         let put = Put {
-            key: keys.mark(&mark).into(),
+            key: cluster.keys.mark(&mark).into(),
             value: Vec::new(),
             lease,
         };
@@ -88,24 +86,11 @@ impl Marks {
     }
 
     /// The ages of documents, which were read before, by their marks.
-    pub(super) async fn ages(
-        &self,
-        cluster: &Cluster,
-        keys: &Keys,
-        marks: &[Option<String>],
-    ) -> Vec<Duration> {
-        let unknown: BTreeSet<_> = marks
-            .iter()
-            .flatten()
-            .filter(|it| self.is_unknown(it))
-            .collect();
-        let unknown: Vec<_> = unknown.into_iter().cloned().collect();
-        for part in unknown.chunks(OPERATIONS_MAX) {
-            // Without a reply their ages are unknown.
-            if self.find(cluster, keys, part).await.is_err() {
-                break;
-            }
-        }
+    pub(super) async fn ages(&self, cluster: &Cluster, marks: &[Option<String>]) -> Vec<Duration> {
+        let unknown = marks.iter().flatten().filter(|it| self.is_unknown(it));
+        let unknown: BTreeSet<_> = unknown.cloned().collect();
+        // Without a reply their ages are unknown.
+        let _ = self.find(cluster, unknown).await;
         let known = lock(&self.known);
         let is_gone = |mark: &String| known.get(mark) == Some(&None);
         let age = |mark: &Option<String>| match mark.as_ref().is_some_and(is_gone) {
@@ -123,18 +108,16 @@ impl Marks {
         }
     }
 
-    async fn find(&self, cluster: &Cluster, keys: &Keys, marks: &[String]) -> Result<()> {
-        let ranges = marks.iter().map(|mark| range(&keys.mark(mark)));
-        let ranges = Transaction::of(ranges.collect());
+    async fn find(&self, cluster: &Cluster, marks: BTreeSet<String>) -> Result<()> {
         let now = BootClock.now();
-        let reply = cluster.ask(&ranges).await?;
+        let keys = marks.iter().map(|mark| cluster.keys.mark(mark));
+        let found = cluster.read(keys.collect()).await?;
         let mut known = lock(&self.known);
         if known.len() > MARKS_MAX {
             known.clear();
         }
-        for (nth, mark) in marks.iter().enumerate() {
-            let found = reply.found(nth).ok_or_else(not_etcd)?;
-            known.insert(mark.clone(), found.map(|_| now));
+        for (mark, found) in marks.into_iter().zip(found) {
+            known.insert(mark, found.map(|_| now));
         }
         Ok(())
     }

@@ -5,6 +5,9 @@ use std::fmt;
 
 use prost::{Message, Oneof};
 
+use super::error::not_etcd;
+use crate::Result;
+
 /// A request, with its path and the message that replies to it.
 pub(super) trait Call: Message + Clone {
     const PATH: &'static str;
@@ -369,19 +372,23 @@ impl Transaction {
 }
 
 impl TransactionReply {
-    /// The first key in the reply to a range. `None`: there is no such reply.
-    pub(super) fn found(&self, nth: usize) -> Option<Option<&Pair>> {
-        match &self.replies.get(nth)?.reply {
-            Some(Reply::Range(range)) => Some(range.pairs.first()),
-            _ => None,
+    /// The first key in the reply to a range.
+    pub(super) fn found(&self, nth: usize) -> Result<Option<&Pair>> {
+        match self.reply(nth) {
+            Some(Reply::Range(range)) => Ok(range.pairs.first()),
+            _ => Err(not_etcd()),
         }
     }
 
-    pub(super) fn nested(&self, nth: usize) -> Option<&Self> {
-        match &self.replies.get(nth)?.reply {
-            Some(Reply::Transaction(nested)) => Some(nested),
-            _ => None,
+    pub(super) fn nested(&self, nth: usize) -> Result<&Self> {
+        match self.reply(nth) {
+            Some(Reply::Transaction(nested)) => Ok(nested),
+            _ => Err(not_etcd()),
         }
+    }
+
+    fn reply(&self, nth: usize) -> Option<&Reply> {
+        self.replies.get(nth)?.reply.as_ref()
     }
 }
 

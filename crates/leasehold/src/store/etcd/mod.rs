@@ -30,11 +30,9 @@ use self::cluster::{Cluster, OPERATIONS_MAX};
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::document::Stored;
-use self::error::not_etcd;
 use self::inbox::Inbox;
-use self::keys::Keys;
 use self::marks::Marks;
-use self::messages::{Range, Transaction, range, text};
+use self::messages::{Range, text};
 use self::routes::{Route, Routes};
 use self::transaction::Outcome;
 use crate::store::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
@@ -67,7 +65,6 @@ pub type EtcdStore = RuleStore<Optimistic<Etcd>>;
 #[derive(Debug)]
 pub struct Etcd {
     cluster: Arc<Cluster>,
-    keys: Keys,
     marks: Arc<Marks>,
     routes: Routes,
     sessions: Sessions<Inbox>,
@@ -76,24 +73,22 @@ pub struct Etcd {
 impl Clustered for Etcd {
     async fn open(url: &str, options: &OpenOptions, hub: &Arc<Hub>) -> Result<Self> {
         let address = Address::parse(SERVICE, url, options)?;
-        let keys = Keys(address.prefix.clone());
         let cluster = Arc::new(Cluster::new(address, options)?);
         cluster.connect().await?;
         // Shows what is wrong with the user, the rights or the majority.
-        cluster.ask(&Range::keys(&keys.0, &keys.0, 1)).await?;
+        let prefix = &cluster.keys.0;
+        cluster.ask(&Range::keys(prefix, prefix, 1)).await?;
         let marks = Arc::<Marks>::default();
         let process = ClientId::from_random(random::bytes("the id of a process")?);
         let inbox = Inbox::new(
             Arc::clone(&cluster),
             Arc::clone(hub),
-            keys.clone(),
             Arc::clone(&marks),
             process,
         );
         let sessions = Sessions::start(inbox, Arc::clone(hub), BTreeSet::new()).await;
         Ok(Self {
             cluster,
-            keys,
             marks,
             routes: Routes::default(),
             sessions,
@@ -105,7 +100,7 @@ impl Etcd {
     /// Documents that were read a moment ago, with their ages.
     async fn dated(&self, stored: Vec<Stored>) -> Vec<Document> {
         let marks: Vec<_> = stored.iter().map(|stored| stored.mark.clone()).collect();
-        let ages = self.marks.ages(&self.cluster, &self.keys, &marks).await;
+        let ages = self.marks.ages(&self.cluster, &marks).await;
         let dated = |(Stored { version, text, .. }, age): (Stored, Duration)| Document {
             version,
             text,
@@ -116,13 +111,10 @@ impl Etcd {
 
     /// Fails only if nothing was sent.
     async fn try_replace(&self, writes: &[Write]) -> Result<Vec<Replaced>> {
-        let mark = self.marks.current(&self.cluster, &self.keys).await?;
+        let mark = self.marks.current(&self.cluster).await?;
         let receivers = writes.iter().flat_map(|write| &write.messages);
         let clients: HashSet<_> = receivers.map(|(client, _)| *client).collect();
-        let routes = self
-            .routes
-            .of(&self.cluster, &self.keys, clients.into_iter())
-            .await?;
+        let routes = self.routes.of(&self.cluster, clients).await?;
         let unreachable = |write: &Write| {
             let mut messages = write.messages.iter();
             let found = messages.find(|(client, _)| !routes.contains_key(client))?;
@@ -135,7 +127,7 @@ impl Etcd {
         let mut conflicts = Vec::new();
         let mut later: Vec<&(ClientId, String)> = Vec::new();
         for part in &parts {
-            let body = transaction::request(&self.keys, &routes, &mark, part);
+            let body = transaction::request(&self.cluster.keys, &routes, &mark, part);
             let reply = self.cluster.change(&body).await;
             for (at, nested) in part.iter().enumerate() {
                 let replaced = match &reply {
@@ -157,7 +149,7 @@ impl Etcd {
             }
         }
         for part in later.chunks(OPERATIONS_MAX) {
-            let body = transaction::messages(&self.keys, &routes, part.iter().copied());
+            let body = transaction::messages(&self.cluster.keys, &routes, part.iter().copied());
             // Waiters have timers, and observers read again from time to time.
             let _ = self.cluster.change(&body).await;
         }
@@ -190,15 +182,10 @@ impl Documents for Etcd {
 
     async fn read(&self, keys: Vec<Key>) -> Result<Vec<Document>> {
         self.sessions.until_registered().await;
-        let mut stored = Vec::with_capacity(keys.len());
-        for part in keys.chunks(OPERATIONS_MAX) {
-            let ranges = part.iter().map(|key| range(&self.keys.document(key)));
-            let reply = self.cluster.ask(&Transaction::of(ranges.collect())).await?;
-            for nth in 0..part.len() {
-                stored.push(Stored::of(reply.found(nth).ok_or_else(not_etcd)?));
-            }
-        }
-        Ok(self.dated(stored).await)
+        let keys = keys.iter().map(|key| self.cluster.keys.document(key));
+        let found = self.cluster.read(keys.collect()).await?;
+        let stored = found.iter().map(|pair| Stored::of(pair.as_ref()));
+        Ok(self.dated(stored.collect()).await)
     }
 
     async fn replace(&self, writes: Vec<Write>) -> Vec<Replaced> {
@@ -214,7 +201,7 @@ impl Documents for Etcd {
     }
 
     async fn names(&self, space: &Keyspace, after: &str) -> Result<ListPart<Name>> {
-        let prefix = self.keys.space(space);
+        let prefix = self.cluster.keys.space(space);
         let start = match after {
             "" => prefix.clone(),
             after => format!("{prefix}{after}\0"),
@@ -240,10 +227,7 @@ impl Documents for Etcd {
     }
 
     async fn alive(&self, clients: Vec<ClientId>) -> Result<HashSet<ClientId>> {
-        let routes = self
-            .routes
-            .read(&self.cluster, &self.keys, &clients)
-            .await?;
+        let routes = self.routes.read(&self.cluster, clients).await?;
         Ok(routes.into_keys().collect())
     }
 

@@ -1,15 +1,13 @@
 //! The clients of other processes: where messages to them are put.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Mutex;
 
 use leasehold_core::ClientId;
 
-use super::cluster::{Cluster, OPERATIONS_MAX};
-use super::error::not_etcd;
-use super::keys::Keys;
-use super::messages::{Pair, Transaction, range, text};
+use super::cluster::Cluster;
+use super::messages::{Pair, text};
 use crate::Result;
 use crate::store::lock::lock;
 
@@ -56,8 +54,7 @@ impl Routes {
     pub(super) async fn of(
         &self,
         cluster: &Cluster,
-        keys: &Keys,
-        clients: impl Iterator<Item = ClientId>,
+        clients: HashSet<ClientId>,
     ) -> Result<HashMap<ClientId, Route>> {
         let mut found = HashMap::new();
         let mut unknown = Vec::new();
@@ -70,7 +67,7 @@ impl Routes {
                 }
             }
         }
-        found.extend(self.read(cluster, keys, &unknown).await?);
+        found.extend(self.read(cluster, unknown).await?);
         Ok(found)
     }
 
@@ -78,18 +75,15 @@ impl Routes {
     pub(super) async fn read(
         &self,
         cluster: &Cluster,
-        keys: &Keys,
-        clients: &[ClientId],
+        clients: Vec<ClientId>,
     ) -> Result<HashMap<ClientId, Route>> {
+        let keys = clients.iter().map(|client| cluster.keys.client(*client));
+        let pairs = cluster.read(keys.collect()).await?;
         let mut found = HashMap::new();
-        for part in clients.chunks(OPERATIONS_MAX) {
-            let ranges = part.iter().map(|it| range(&keys.client(*it)));
-            let reply = cluster.ask(&Transaction::of(ranges.collect())).await?;
-            for (nth, client) in part.iter().enumerate() {
-                let route = Route::of(reply.found(nth).ok_or_else(not_etcd)?);
-                self.set(*client, route.clone());
-                found.extend(route.map(|route| (*client, route)));
-            }
+        for (client, pair) in clients.into_iter().zip(pairs) {
+            let route = Route::of(pair.as_ref());
+            self.set(client, route.clone());
+            found.extend(route.map(|route| (client, route)));
         }
         Ok(found)
     }

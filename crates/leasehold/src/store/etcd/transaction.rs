@@ -175,19 +175,19 @@ pub(super) fn outcome(
     let Nested {
         write, messages, ..
     } = nested;
-    let inner = reply.nested(at).ok_or_else(not_etcd)?;
+    let inner = reply.nested(at)?;
     if inner.succeeded {
         let header = reply.header.as_ref().ok_or_else(not_etcd)?;
         let revision = write.text.as_ref().map_or(0, |_| header.revision);
         return Ok(Outcome::Done(document::version(revision)));
     }
-    let stored = Stored::of(inner.found(0).ok_or_else(not_etcd)?);
+    let stored = Stored::of(inner.found(0)?);
     if stored.version == write.seen {
         let sent = messages
             .iter()
             .filter_map(|(client, _)| Some((client, routes.get(client)?)));
         for (nth, (client, route)) in sent.enumerate() {
-            let found = Route::of(inner.found(nth + 1).ok_or_else(not_etcd)?);
+            let found = Route::of(inner.found(nth + 1)?);
             if found.as_ref() != Some(route) {
                 return Ok(Outcome::Moved(*client, found));
             }
