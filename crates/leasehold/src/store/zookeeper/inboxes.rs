@@ -16,7 +16,7 @@ use super::error;
 use super::jute::Reader;
 use super::paths::Paths;
 use super::request::{Access, Mode, Multi, Request, code, read_data, read_multi};
-use super::session::{Failed, Session};
+use super::session::{Failed, Session, of_node};
 use crate::Result;
 use crate::store::hub::Hub;
 use crate::store::lock::lock;
@@ -208,16 +208,14 @@ impl Inboxes {
 
     /// The names of the children of a node, in order. Without the node, none.
     pub(super) async fn children(&self, path: &str, watch: bool) -> Result<Vec<String>> {
-        match self.session.call(Request::children(path, watch)).await {
-            Ok(reply) => {
-                let names = Reader(&reply).texts();
-                let mut names = names.ok_or_else(error::not_zookeeper)?;
-                names.sort_unstable();
-                Ok(names)
-            }
-            Err(Failed::Refused(code::NO_NODE)) => Ok(Vec::new()),
-            Err(failed) => Err(failed.into()),
-        }
+        let call = self.session.call(Request::children(path, watch));
+        let Some(reply) = of_node(call.await)? else {
+            return Ok(Vec::new());
+        };
+        let names = Reader(&reply).texts();
+        let mut names = names.ok_or_else(error::not_zookeeper)?;
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// Deletes the inboxes of clients that are dead.
@@ -258,14 +256,11 @@ impl Inboxes {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio::sync::mpsc;
-
     use super::*;
     use crate::store::api::fixture::key;
     use crate::store::api::{Event, Listener};
     use crate::store::zookeeper::jute::Writer;
-    use crate::store::zookeeper::scripted_server::{accept, reply, settings};
+    use crate::store::zookeeper::scripted_server::ScriptedServer;
 
     const OWN: Access = Access::Everybody;
 
@@ -282,14 +277,12 @@ mod tests {
         ClientId::from_random([1; 16])
     }
 
-    async fn connected(hub: &Arc<Hub>) -> (Inboxes, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (changed, _) = mpsc::unbounded_channel();
-        let opened = Session::open(settings(&listener, hub), changed);
-        let (session, stream) = tokio::join!(opened, accept(&listener, 10_000));
+    async fn connected(hub: &Arc<Hub>) -> (Inboxes, ScriptedServer) {
+        let mut server = ScriptedServer::new().await;
+        let session = server.session(hub, 10_000).await;
         let paths = Paths("/leasehold".to_owned());
-        let inboxes = Inboxes::new(session.unwrap(), Arc::clone(hub), paths, OWN);
-        (inboxes, stream)
+        let inboxes = Inboxes::new(session, Arc::clone(hub), paths, OWN);
+        (inboxes, server)
     }
 
     fn done() -> (i32, Writer) {
@@ -306,10 +299,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_nodes_of_a_client_are_replaced_in_one_step() {
-        let (inboxes, mut stream) = connected(&Arc::default()).await;
+        let (inboxes, mut server) = connected(&Arc::default()).await;
         let exists = code::NODE_EXISTS;
         let replies = [failed(1, exists), failed(0, exists), done()];
-        let (begun, requests) = tokio::join!(inboxes.begin(client()), reply(&mut stream, replies));
+        let (begun, requests) = tokio::join!(inboxes.begin(client()), server.reply(replies));
         begun.unwrap();
         let (node, inbox) = (
             inboxes.paths.client(client()),
@@ -325,11 +318,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_inbox_is_deleted_in_one_step_with_a_proof_that_its_client_is_dead() {
-        let (inboxes, mut stream) = connected(&Arc::default()).await;
+        let (inboxes, mut server) = connected(&Arc::default()).await;
         let messages = (0, Writer::default().int(1).text("m-0"));
         let replies = [messages, failed(0, code::NODE_EXISTS)];
-        let (discarded, requests) =
-            tokio::join!(inboxes.discard(client()), reply(&mut stream, replies));
+        let (discarded, requests) = tokio::join!(inboxes.discard(client()), server.reply(replies));
         discarded.unwrap();
         let (node, inbox) = (
             inboxes.paths.client(client()),
@@ -350,7 +342,7 @@ mod tests {
         let (hub, recorder) = (Arc::<Hub>::default(), Arc::new(Recorder::default()));
         let listener = Arc::downgrade(&recorder);
         hub.add(client(), listener);
-        let (inboxes, mut stream) = connected(&hub).await;
+        let (inboxes, mut server) = connected(&hub).await;
         let event = Event::Changed(key("a"));
         let mut messages = Vec::new();
         message::write(&mut messages, &event, 1_024);
@@ -363,7 +355,7 @@ mod tests {
             (0, message),
             (0, Writer::default()),
         ];
-        let (received, _) = tokio::join!(inboxes.receive(client()), reply(&mut stream, replies));
+        let (received, _) = tokio::join!(inboxes.receive(client()), server.reply(replies));
         received.unwrap();
         assert_eq!(*lock(&recorder.0), [event]);
     }

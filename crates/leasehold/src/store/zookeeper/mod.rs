@@ -28,7 +28,7 @@ pub(super) use self::diagnose::diagnose;
 use self::inboxes::Inboxes;
 use self::paths::{Paths, ancestors};
 use self::request::{Access, Mode, Multi, Request, code, read_data, read_multi};
-use self::session::{Failed, Session, Settings};
+use self::session::{Failed, Session, Settings, of_node};
 use super::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
 use super::backend::ListenChange;
 use super::clustered::Clustered;
@@ -118,11 +118,8 @@ impl Zookeeper {
     }
 
     async fn exists(&self, path: &str) -> Result<bool> {
-        match self.session().call(Request::exists(path)).await {
-            Ok(_) => Ok(true),
-            Err(Failed::Refused(code::NO_NODE)) => Ok(false),
-            Err(failed) => Err(failed.into()),
-        }
+        let node = of_node(self.session().call(Request::exists(path)).await)?;
+        Ok(node.is_some())
     }
 
     /// The requests of a write: the document first, then for each receiver whether it is alive, and its messages.
@@ -226,15 +223,14 @@ impl Documents for Zookeeper {
         synced.await?;
         let mut documents = Vec::with_capacity(keys.len());
         for call in calls {
-            let (text, version) = match call.await {
-                Ok(reply) => {
+            let (text, version) = match of_node(call.await)? {
+                Some(reply) => {
                     let (data, version) = read_data(&reply).ok_or_else(error::not_zookeeper)?;
                     // What is no text is no document: its reader says so.
                     let text = String::from_utf8_lossy(&data).into_owned();
                     (Some(text), version.to_string())
                 }
-                Err(Failed::Refused(code::NO_NODE)) => (None, ABSENT.to_owned()),
-                Err(failed) => return Err(failed.into()),
+                None => (None, ABSENT.to_owned()),
             };
             documents.push(Document {
                 version: Version(version),
@@ -298,11 +294,7 @@ impl Documents for Zookeeper {
         synced.await?;
         let mut alive = HashSet::new();
         for (client, call) in calls {
-            match call.await {
-                Ok(_) => drop(alive.insert(client)),
-                Err(Failed::Refused(code::NO_NODE)) => {}
-                Err(failed) => return Err(failed.into()),
-            }
+            alive.extend(of_node(call.await)?.map(|_| client));
         }
         Ok(alive)
     }
@@ -336,24 +328,19 @@ pub(super) fn redacted_url(url: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
-
     use super::jute::Writer;
-    use super::scripted_server::{accept, reply, settings};
+    use super::scripted_server::ScriptedServer;
     use super::*;
     use crate::store::api::fixture::key;
 
     #[tokio::test]
     async fn a_document_is_deleted_in_its_version_only() {
         let hub = Arc::<Hub>::default();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (changed, _) = tokio::sync::mpsc::unbounded_channel();
-        let settings = settings(&listener, &hub);
-        let (address, access) = (Arc::clone(&settings.address), Access::Everybody);
-        let opened = Session::open(settings, changed);
-        let (session, mut stream) = tokio::join!(opened, accept(&listener, 10_000));
-        let paths = Paths("/leasehold".to_owned());
-        let inboxes = Inboxes::new(session.unwrap(), hub, paths.clone(), access);
+        let mut server = ScriptedServer::new().await;
+        let address = server.settings(&hub).address;
+        let session = server.session(&hub, 10_000).await;
+        let (paths, access) = (Paths("/leasehold".to_owned()), Access::Everybody);
+        let inboxes = Inboxes::new(session, hub, paths.clone(), access);
         let zookeeper = Zookeeper {
             address,
             paths,
@@ -374,7 +361,7 @@ mod tests {
         let conflict = (0, conflict.int(code::BAD_VERSION));
         for (replied, is_done) in [(done, true), (conflict, false)] {
             let replaced = zookeeper.replace(vec![removal.clone()]);
-            let (replaced, sent) = tokio::join!(replaced, reply(&mut stream, [replied]));
+            let (replaced, sent) = tokio::join!(replaced, server.reply([replied]));
             let expected = Request::multi(&[Request::delete_version(&path, 7)]);
             assert_eq!(sent, [expected.body]);
             match &replaced[..] {

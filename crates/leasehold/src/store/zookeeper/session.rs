@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use super::connection::{Connection, SessionId};
 use super::error;
 use super::jute::{Reader, Writer};
-use super::request::Request;
+use super::request::{Request, code};
 use crate::store::hub::Hub;
 use crate::store::lock::lock;
 use crate::store::members::Address;
@@ -51,6 +51,15 @@ pub(super) enum Failed {
     Refused(i32),
     /// It may have been applied.
     Lost(Error),
+}
+
+/// The reply to a request about a node. `None`: the node does not exist.
+pub(super) fn of_node(reply: Result<Vec<u8>, Failed>) -> Result<Option<Vec<u8>>> {
+    match reply {
+        Ok(reply) => Ok(Some(reply)),
+        Err(Failed::Refused(code::NO_NODE)) => Ok(None),
+        Err(failed) => Err(failed.into()),
+    }
 }
 
 impl From<Failed> for Error {
@@ -357,22 +366,14 @@ fn receive(
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
-
     use super::*;
-    use crate::store::zookeeper::scripted_server::{
-        TRANSACTION, accept, accept_behind, reply, settings,
-    };
+    use crate::store::zookeeper::scripted_server::{ScriptedServer, TRANSACTION};
 
     /// Also one that does not read what was sent, so that nothing more can be sent.
     #[tokio::test]
     async fn a_server_that_is_silent_for_two_thirds_of_a_session_is_lost() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let settings = settings(&listener, &Arc::default());
-        let (changed, _received) = mpsc::unbounded_channel();
-        let opened = Session::open(settings, changed);
-        let (session, _stream) = tokio::join!(opened, accept(&listener, 600));
-        let session = session.unwrap();
+        let mut server = ScriptedServer::new().await;
+        let session = server.session(&Arc::default(), 600).await;
         assert_eq!(session.number(), Some(1));
         let data = vec![0; 1024 * 1024];
         let calls: Vec<_> = (0..32)
@@ -393,15 +394,11 @@ mod tests {
     #[tokio::test]
     async fn a_long_list_ends_no_session() {
         const BYTES: usize = 40_000_000;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let settings = settings(&listener, &Arc::default());
-        let (changed, _received) = mpsc::unbounded_channel();
-        let opened = Session::open(settings, changed);
-        let (session, mut stream) = tokio::join!(opened, accept(&listener, 10_000));
-        let session = session.unwrap();
+        let mut server = ScriptedServer::new().await;
+        let session = server.session(&Arc::default(), 10_000).await;
         let list = Writer::default().int(1).bytes(&vec![b'a'; BYTES]);
         let call = session.call(Request::children("/a", false));
-        let (listed, _) = tokio::join!(call, reply(&mut stream, [(0, list)]));
+        let (listed, _) = tokio::join!(call, server.reply([(0, list)]));
         assert_eq!(listed.unwrap().len(), BYTES + 8);
         assert_eq!(session.number(), Some(1));
     }
@@ -409,20 +406,13 @@ mod tests {
     /// It would show an older state.
     #[tokio::test]
     async fn a_server_is_told_which_transaction_it_must_have() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let settings = settings(&listener, &Arc::default());
-        let (changed, _received) = mpsc::unbounded_channel();
-        let opened = Session::open(settings, changed);
-        let (session, (mut stream, behind)) =
-            tokio::join!(opened, accept_behind(&listener, 10_000));
-        assert_eq!(behind, 0);
-        let session = session.unwrap();
+        let mut server = ScriptedServer::new().await;
+        let session = server.session(&Arc::default(), 10_000).await;
         let call = session.call(Request::exists("/a"));
-        let (exists, _) = tokio::join!(call, reply(&mut stream, [(0, Writer::default())]));
+        let (exists, _) = tokio::join!(call, server.reply([(0, Writer::default())]));
         exists.unwrap();
-        drop(stream);
-        let (_stream, behind) = accept_behind(&listener, 10_000).await;
-        assert_eq!(behind, TRANSACTION);
+        server.stream = None;
+        assert_eq!(server.accept(10_000).await, TRANSACTION);
     }
 
     #[test]
