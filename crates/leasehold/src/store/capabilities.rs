@@ -32,6 +32,21 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Those of a store that grants the lock to waiters, as long as it can notify them.
+    #[cfg(any(
+        feature = "sqlite",
+        feature = "postgres",
+        feature = "etcd",
+        feature = "zookeeper"
+    ))]
+    pub(crate) const fn notifying(kind: StoreKind, is_notified: bool) -> Self {
+        let wakeup = match is_notified {
+            true => WakeupMode::Grants,
+            false => WakeupMode::Nothing,
+        };
+        Self::new(kind, wakeup)
+    }
+
     /// Those of a store that keeps each record in one place.
     pub(crate) const fn new(kind: StoreKind, wakeup: WakeupMode) -> Self {
         Self {

@@ -1,5 +1,7 @@
 //! The clients and observers of a store in this process.
 
+#[cfg(feature = "zookeeper")]
+use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -33,6 +35,12 @@ impl Hub {
     pub(super) fn add_observers(&self, client: ClientId) {
         let observers = Arc::downgrade(&self.observers);
         self.add(client, observers);
+    }
+
+    /// The clients that listen.
+    #[cfg(feature = "zookeeper")]
+    pub(super) fn clients(&self) -> BTreeSet<ClientId> {
+        lock(&self.listeners).keys().copied().collect()
     }
 
     pub(super) fn remove(&self, client: ClientId) {

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::backend::ListenChange;
 use super::hub::Hub;
 use super::lock::lock;
 use crate::Result;
@@ -109,15 +110,12 @@ impl<N: Notifier> Sessions<N> {
         }
     }
 
-    pub(super) fn add(&self, client: ClientId) {
-        self.shared.clients.wanted.send_modify(|wanted| {
-            wanted.insert(client);
-        });
-    }
-
-    pub(super) fn remove(&self, client: ClientId) {
-        self.shared.clients.wanted.send_modify(|wanted| {
-            wanted.remove(&client);
+    /// A client of this process began or ended to listen.
+    pub(super) fn listen(&self, change: ListenChange) {
+        let wanted = &self.shared.clients.wanted;
+        wanted.send_if_modified(|wanted| match change {
+            ListenChange::Began(client) => wanted.insert(client),
+            ListenChange::Ended(client) => wanted.remove(&client),
         });
     }
 

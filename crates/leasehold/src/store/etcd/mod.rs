@@ -35,7 +35,7 @@ use self::marks::Marks;
 use self::messages::{Range, text};
 use self::routes::{Route, Routes};
 use self::transaction::Outcome;
-use crate::store::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
+use crate::store::api::{Capabilities, Key, Keyspace, StoreKind};
 use crate::store::backend::ListenChange;
 use crate::store::clustered::Clustered;
 use crate::store::hub::Hub;
@@ -173,11 +173,7 @@ impl Etcd {
 
 impl Documents for Etcd {
     fn capabilities(&self) -> Capabilities {
-        let wakeup = match self.sessions.has_begun() {
-            true => WakeupMode::Grants,
-            false => WakeupMode::Nothing,
-        };
-        Capabilities::new(StoreKind::Etcd, wakeup)
+        Capabilities::notifying(StoreKind::Etcd, self.sessions.has_begun())
     }
 
     async fn read(&self, keys: Vec<Key>) -> Result<Vec<Document>> {
@@ -240,10 +236,7 @@ impl Documents for Etcd {
     }
 
     fn listen(&self, change: ListenChange) {
-        match change {
-            ListenChange::Began(client) => self.sessions.add(client),
-            ListenChange::Ended(client) => self.sessions.remove(client),
-        }
+        self.sessions.listen(change);
     }
 }
 

@@ -26,6 +26,7 @@ const PAGE: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct GarbageCollector {
     requests: usize,
+    /// The names behind which the next pages begin.
     cursors: HashMap<Keyspace, String>,
 }
 
@@ -39,21 +40,13 @@ impl GarbageCollector {
         self.requests = 0;
         requests.first().map(|request| request.key.space.clone())
     }
-
-    /// The name behind which the next page begins.
-    pub(super) fn cursor(&self, space: &Keyspace) -> String {
-        self.cursors.get(space).cloned().unwrap_or_default()
-    }
-
-    pub(super) fn set_cursor(&mut self, space: &Keyspace, after: String) {
-        self.cursors.insert(space.clone(), after);
-    }
 }
 
 impl<D: Documents> Records<D> {
     /// Removes documents of one page of names that nobody has needed for long.
     pub(super) async fn collect_garbage(&self, space: &Keyspace) -> Result<()> {
-        let after = lock(&self.gc).cursor(space);
+        let after = lock(&self.gc).cursors.get(space).cloned();
+        let after = after.unwrap_or_default();
         let names = self.documents.names(space, &after).await?;
         let garbage = self.documents.garbage();
         let removable = names.entries.iter().filter(|name| garbage.has(name));
@@ -66,7 +59,7 @@ impl<D: Documents> Records<D> {
             None => names.entries.last().filter(|_| !names.is_last),
         };
         let last = last.map_or_else(String::new, |name| name.as_str().to_owned());
-        lock(&self.gc).set_cursor(space, last);
+        lock(&self.gc).cursors.insert(space.clone(), last);
         let before = self.wall_time().before_span(UNUSED);
         for part in keys.chunks(DOCUMENTS_MAX) {
             let until = Deadline::now() + self.response_timeout;

@@ -50,7 +50,7 @@ use self::read::Watched;
 #[cfg(feature = "doctor")]
 pub(super) use self::rights::setup;
 use crate::fork::Process;
-use crate::store::api::{Capabilities, Page, Reply, StoreKind, WakeupMode};
+use crate::store::api::{Capabilities, Page, Reply, StoreKind};
 use crate::store::backend::{Backend, ListenChange};
 use crate::store::hub::Hub;
 use crate::store::options::OpenOptions;
@@ -159,11 +159,7 @@ impl Postgres {
 
 impl Backend for Postgres {
     fn capabilities(&self) -> Capabilities {
-        let wakeup = match self.sessions.has_begun() {
-            true => WakeupMode::Grants,
-            false => WakeupMode::Nothing,
-        };
-        Capabilities::new(StoreKind::Postgres, wakeup)
+        Capabilities::notifying(StoreKind::Postgres, self.sessions.has_begun())
     }
 
     async fn transact(&self, work: Work) -> Result<Vec<Reply>> {
@@ -193,10 +189,7 @@ impl Backend for Postgres {
     }
 
     fn listen(&self, change: ListenChange) {
-        match change {
-            ListenChange::Began(client) => self.sessions.add(client),
-            ListenChange::Ended(client) => self.sessions.remove(client),
-        }
+        self.sessions.listen(change);
     }
 }
 

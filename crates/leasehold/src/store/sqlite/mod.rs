@@ -211,7 +211,7 @@ impl Sqlite {
 
 impl Backend for Sqlite {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(StoreKind::Sqlite, self.sockets.wakeup_mode())
+        Capabilities::notifying(StoreKind::Sqlite, !self.sockets.is_unreachable())
     }
 
     async fn transact(&self, work: Work) -> Result<Vec<Reply>> {
@@ -221,7 +221,7 @@ impl Backend for Sqlite {
 
     async fn read(&self, query: RunningQuery) -> Result<Page> {
         if query.watched().is_some() {
-            self.sockets.add_refreshed(self.watcher, watchers::REFRESH);
+            self.sockets.add_once(self.watcher);
         }
         let read = |reply| {
             Command::Read(Read {

@@ -20,10 +20,6 @@ const REGISTRATION: Duration = Duration::from_secs(60);
 /// The time before its end at which a registration is renewed.
 const RENEWAL: Duration = Duration::from_secs(30);
 
-/// How often the observers of a store read again without an event, so that registrations are renewed: before
-/// their end, and also if the machine was suspended for longer.
-pub(super) const REFRESH: Duration = Duration::from_secs(20);
-
 /// Registers a client for a name, inside a transaction.
 pub(super) fn register(
     db: &Connection,

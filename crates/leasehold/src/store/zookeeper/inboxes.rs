@@ -7,7 +7,7 @@
 //! step with a proof that the node is absent. Otherwise a client that waits would be taken for dead.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use leasehold_core::ClientId;
 use tokio::sync::Mutex as AsyncMutex;
@@ -19,7 +19,6 @@ use super::request::{Access, Mode, Multi, Request, code, read_data, read_multi};
 use super::session::{Failed, Session, of_node};
 use crate::Result;
 use crate::store::hub::Hub;
-use crate::store::lock::lock;
 use crate::store::message;
 
 /// How often the nodes of a client are created, if one of them appears or disappears meanwhile.
@@ -35,9 +34,7 @@ pub(super) struct Inboxes {
     hub: Arc<Hub>,
     paths: Paths,
     access: Access,
-    /// The clients that are to be notified.
-    wanted: Mutex<BTreeSet<ClientId>>,
-    /// Those that are, in the session with this number.
+    /// The clients that are notified, in the session with this number.
     registered: AsyncMutex<(u64, BTreeSet<ClientId>)>,
 }
 
@@ -48,17 +45,8 @@ impl Inboxes {
             hub,
             paths,
             access,
-            wanted: Mutex::default(),
             registered: AsyncMutex::default(),
         }
-    }
-
-    pub(super) fn add(&self, client: ClientId) {
-        lock(&self.wanted).insert(client);
-    }
-
-    pub(super) fn remove(&self, client: ClientId) {
-        lock(&self.wanted).remove(&client);
     }
 
     /// Registers all clients of this process that are not, so that whoever reads that they wait can notify them.
@@ -66,12 +54,8 @@ impl Inboxes {
         let Some(number) = self.session.number() else {
             return Ok(());
         };
-        {
-            let registered = self.registered.lock().await;
-            let wanted = lock(&self.wanted);
-            if registered.0 == number && registered.1 == *wanted {
-                return Ok(());
-            }
+        if *self.registered.lock().await == (number, self.hub.clients()) {
+            return Ok(());
         }
         // In a task: a caller that gives up in the middle would leave an inbox without a watch, or messages deleted unread.
         let inboxes = Arc::clone(self);
@@ -87,7 +71,7 @@ impl Inboxes {
         if registered.0 != number {
             *registered = (number, BTreeSet::new());
         }
-        let wanted = lock(&self.wanted).clone();
+        let wanted = self.hub.clients();
         let added: Vec<_> = wanted.difference(&registered.1).copied().collect();
         let removed: Vec<_> = registered.1.difference(&wanted).copied().collect();
         for client in added {
@@ -256,9 +240,12 @@ impl Inboxes {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::store::api::fixture::key;
     use crate::store::api::{Event, Listener};
+    use crate::store::lock::lock;
     use crate::store::zookeeper::jute::Writer;
     use crate::store::zookeeper::scripted_server::ScriptedServer;
 

@@ -29,8 +29,7 @@ use self::inboxes::Inboxes;
 use self::paths::{Paths, ancestors};
 use self::request::{Access, Mode, Multi, Request, code, read_data, read_multi};
 use self::session::{Failed, Session, Settings, of_node};
-use super::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
-use super::backend::ListenChange;
+use super::api::{Capabilities, Key, Keyspace, StoreKind};
 use super::clustered::Clustered;
 use super::hub::Hub;
 use super::members::{Address, Service};
@@ -205,11 +204,7 @@ impl Zookeeper {
 
 impl Documents for Zookeeper {
     fn capabilities(&self) -> Capabilities {
-        let wakeup = match self.session().number() {
-            Some(_) => WakeupMode::Grants,
-            None => WakeupMode::Nothing,
-        };
-        Capabilities::new(StoreKind::Zookeeper, wakeup)
+        Capabilities::notifying(StoreKind::Zookeeper, self.session().number().is_some())
     }
 
     async fn read(&self, keys: Vec<Key>) -> Result<Vec<Document>> {
@@ -305,13 +300,6 @@ impl Documents for Zookeeper {
 
     fn garbage(&self) -> Garbage {
         Garbage::Clients
-    }
-
-    fn listen(&self, change: ListenChange) {
-        match change {
-            ListenChange::Began(client) => self.inboxes.add(client),
-            ListenChange::Ended(client) => self.inboxes.remove(client),
-        }
     }
 }
 

@@ -9,12 +9,16 @@ use leasehold_core::{ClientId, Instant};
 
 use super::directory::SocketDirectory;
 use super::socket::NotifySocket;
-use super::sockets::{Socket, Sockets};
+use super::sockets::Sockets;
 use crate::clock::{BootClock, Clock as _};
 use crate::store::api::Key;
 
 /// The retry interval after a notify socket could not be bound: the disk may have space again.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// How often the observers of a store read again without an event, so that registrations are renewed: before
+/// their end, and also if the machine was suspended for longer.
+const REFRESH: Duration = Duration::from_secs(20);
 
 /// Binds sockets, from the thread of a store.
 #[derive(Debug)]
@@ -77,18 +81,12 @@ impl Notifier {
     /// Binds the missing sockets of clients. An existing one may have been deleted.
     pub(super) fn bind_sockets(&self) {
         let (mut bound, mut failed) = (false, None);
-        for (
-            client,
-            Socket {
-                refresh,
-                bound: old,
-            },
-        ) in self.sockets.all()
-        {
+        for (client, old) in self.sockets.all() {
             if old.is_some_and(|socket| socket.is_open()) {
                 continue;
             }
             let hub = self.sockets.hub.clone();
+            let refresh = (client == self.watcher).then_some(REFRESH);
             match NotifySocket::bind(&self.directory, client, hub, refresh) {
                 Ok(socket) => self.sockets.set(client, socket),
                 Err(error) => failed = Some(error),

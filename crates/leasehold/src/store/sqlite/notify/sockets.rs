@@ -1,21 +1,20 @@
 //! The notify sockets of the clients of this process.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use leasehold_core::ClientId;
 
 use super::socket::NotifySocket;
-use crate::store::api::WakeupMode;
 use crate::store::hub::Hub;
 use crate::store::lock::lock;
 
 /// The clients of a store that other processes must reach. Shared by the store and its thread.
 #[derive(Debug, Default)]
 pub(in crate::store::sqlite) struct Sockets {
-    table: Mutex<HashMap<ClientId, Socket>>,
+    table: Mutex<HashMap<ClientId, BoundSocket>>,
     /// The listeners of the clients.
     pub(super) hub: Weak<Hub>,
     /// A client was added that has no notify socket yet.
@@ -25,12 +24,7 @@ pub(in crate::store::sqlite) struct Sockets {
 }
 
 /// The socket of a client, once it is bound.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Socket {
-    /// How often the client is notified that events may have been missed.
-    pub(super) refresh: Option<Duration>,
-    pub(super) bound: Option<Arc<NotifySocket>>,
-}
+type BoundSocket = Option<Arc<NotifySocket>>;
 
 impl Sockets {
     /// The sockets of clients that listen at a hub.
@@ -47,11 +41,10 @@ impl Sockets {
         self.added.store(true, Ordering::Release);
     }
 
-    /// Adds a client once, whose socket notifies it that often that events may have been missed.
-    pub(in crate::store::sqlite) fn add_refreshed(&self, client: ClientId, refresh: Duration) {
-        let mut table = lock(&self.table);
-        let socket = table.entry(client).or_default();
-        if socket.refresh.replace(refresh).is_none() {
+    /// Adds a client, unless it was added before.
+    pub(in crate::store::sqlite) fn add_once(&self, client: ClientId) {
+        if let Entry::Vacant(socket) = lock(&self.table).entry(client) {
+            socket.insert(None);
             self.added.store(true, Ordering::Release);
         }
     }
@@ -66,15 +59,7 @@ impl Sockets {
         drop(removed);
     }
 
-    /// How refused clients are woken. Optimistic until a socket could not be bound.
-    pub(in crate::store::sqlite) fn wakeup_mode(&self) -> WakeupMode {
-        match self.is_unreachable() {
-            true => WakeupMode::Nothing,
-            false => WakeupMode::Grants,
-        }
-    }
-
-    /// Whether other processes cannot reach the clients at this moment.
+    /// Whether other processes cannot reach the clients at this moment. They can until a socket could not be bound.
     pub(in crate::store::sqlite) fn is_unreachable(&self) -> bool {
         self.unreachable.load(Ordering::Relaxed)
     }
@@ -89,7 +74,7 @@ impl Sockets {
         self.added.load(Ordering::Relaxed) && self.added.swap(false, Ordering::Acquire)
     }
 
-    pub(super) fn all(&self) -> Vec<(ClientId, Socket)> {
+    pub(super) fn all(&self) -> Vec<(ClientId, BoundSocket)> {
         let table = lock(&self.table);
         let sockets = table.iter();
         sockets
@@ -100,20 +85,17 @@ impl Sockets {
     /// Gives a client its notify socket, unless it has unsubscribed meanwhile.
     pub(super) fn set(&self, client: ClientId, bound: NotifySocket) {
         let bound = Arc::new(bound);
-        let old = match lock(&self.table).get_mut(&client) {
-            Some(socket) => socket.bound.replace(Arc::clone(&bound)),
-            None => None,
-        };
+        let mut table = lock(&self.table);
+        let socket = table.get_mut(&client);
+        let old = socket.and_then(|socket| socket.replace(Arc::clone(&bound)));
+        drop(table);
         drop(old);
     }
 
     /// Closes all notify sockets.
     pub(super) fn close(&self) {
         let mut table = lock(&self.table);
-        let sockets: Vec<_> = table
-            .values_mut()
-            .map(|socket| socket.bound.take())
-            .collect();
+        let sockets: Vec<_> = table.values_mut().map(Option::take).collect();
         drop(table);
         drop(sockets);
     }
