@@ -4,7 +4,7 @@
 //! write to it.
 
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Client, Error};
 
 use super::parameters::Parameter;
 
@@ -15,15 +15,16 @@ const CHUNK: i64 = 512;
 const WRITES: usize = 256;
 
 const END_OF_MEMBERS: &str = "
-SELECT namespace, tenant, name, class, id FROM leasehold.members
-WHERE (namespace, tenant, name, class, id) > ($1, $2, $3, $4, $5)
+SELECT namespace, tenant, name, class::text AS of_class, id FROM leasehold.members
+WHERE (namespace, tenant, name, class, id) > ($1, $2, $3, $4::smallint, $5)
 ORDER BY namespace, tenant, name, class, id OFFSET $6 LIMIT 1";
 
 /// A holder on which a transaction of a user relies has not ended.
 const DELETE_MEMBERS: &str = "
 DELETE FROM leasehold.members m
-WHERE (m.namespace, m.tenant, m.name, m.class, m.id) > ($1, $2, $3, $4, $5)
-    AND ($6::text IS NULL OR (m.namespace, m.tenant, m.name, m.class, m.id) <= ($6, $7, $8, $9, $10))
+WHERE (m.namespace, m.tenant, m.name, m.class, m.id) > ($1, $2, $3, $4::smallint, $5)
+    AND ($6::text IS NULL
+        OR (m.namespace, m.tenant, m.name, m.class, m.id) <= ($6, $7, $8, $9::smallint, $10))
     AND CASE
         WHEN m.until IS NULL OR m.until > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint THEN false
         WHEN m.class = 1 THEN leasehold.is_free(leasehold.key(m.namespace, m.tenant, m.name, 2))
@@ -61,11 +62,11 @@ pub(super) struct GarbageCollector {
     position: Position,
 }
 
-/// The rows behind which the next run begins.
-#[derive(Clone, Debug, Default)]
+/// The primary keys behind which the next run begins, by column.
+#[derive(Clone, Debug)]
 pub(super) struct Position {
-    members: ([String; 3], i16, String),
-    heads: [String; 3],
+    members: Vec<String>,
+    heads: Vec<String>,
 }
 
 impl GarbageCollector {
@@ -73,7 +74,7 @@ impl GarbageCollector {
     pub(super) fn new() -> Self {
         Self {
             writes: fastrand::usize(..WRITES),
-            position: Position::default(),
+            position: Position::first(),
         }
     }
 
@@ -94,63 +95,53 @@ impl GarbageCollector {
 }
 
 impl Position {
-    /// Removes what has ended in the next chunk of each table. Returns where to go on.
-    pub(super) async fn run(self, client: &Client) -> Result<Self, Error> {
-        let last = CHUNK - 1;
-        let ([namespace, tenant, name], class, id) = &self.members;
-        let mut parameters: Vec<Parameter<'_>> = vec![
-            (namespace, Type::TEXT),
-            (tenant, Type::TEXT),
-            (name, Type::TEXT),
-            (class, Type::INT2),
-            (id, Type::TEXT),
-            (&last, Type::INT8),
-        ];
-        let end = client.query_typed(END_OF_MEMBERS, &parameters).await?;
-        let end = end
-            .first()
-            .map(|row| Ok::<_, Error>((key(row)?, row.try_get(3)?, row.try_get(4)?)));
-        let end: Option<([String; 3], i16, String)> = end.transpose()?;
-        let keys = end.as_ref().map(|(key, ..)| key);
-        let keys: [Option<&String>; 3] = [0, 1, 2].map(|at| keys.and_then(|key| key.get(at)));
-        let (last_class, last_id) = (
-            end.as_ref().map(|(_, class, _)| *class),
-            end.as_ref().map(|(.., id)| id),
-        );
-        parameters.pop();
-        for key in &keys {
-            parameters.push((key, Type::TEXT));
+    fn first() -> Self {
+        Self {
+            members: ["", "", "", "0", ""].map(str::to_owned).into(),
+            heads: vec![String::new(); 3],
         }
-        parameters.push((&last_class, Type::INT2));
-        parameters.push((&last_id, Type::TEXT));
-        client.execute_typed(DELETE_MEMBERS, &parameters).await?;
-        let heads = Self::run_heads(&self.heads, client).await?;
-        Ok(Self {
-            members: end.clone().unwrap_or_default(),
-            heads,
-        })
     }
 
-    async fn run_heads(after: &[String; 3], client: &Client) -> Result<[String; 3], Error> {
-        let last = CHUNK - 1;
-        let mut parameters: Vec<Parameter<'_>> = Vec::with_capacity(6);
-        for part in after {
-            parameters.push((part, Type::TEXT));
-        }
-        parameters.push((&last, Type::INT8));
-        let end = client.query_typed(END_OF_HEADS, &parameters).await?;
-        let end = end.first().map(key).transpose()?;
-        let keys: [Option<&String>; 3] =
-            [0, 1, 2].map(|at| end.as_ref().and_then(|key| key.get(at)));
-        parameters.pop();
-        for key in &keys {
-            parameters.push((key, Type::TEXT));
-        }
-        client.execute_typed(DELETE_HEADS, &parameters).await?;
-        Ok(end.clone().unwrap_or_default())
+    /// Removes what has ended in the next chunk of each table. Returns where to go on.
+    pub(super) async fn run(self, client: &Client) -> Result<Self, Error> {
+        let members = collect(client, [END_OF_MEMBERS, DELETE_MEMBERS], &self.members).await?;
+        let heads = collect(client, [END_OF_HEADS, DELETE_HEADS], &self.heads).await?;
+        let first = Self::first();
+        Ok(Self {
+            members: members.unwrap_or(first.members),
+            heads: heads.unwrap_or(first.heads),
+        })
     }
 }
 
-fn key(row: &Row) -> Result<[String; 3], Error> {
-    Ok([row.try_get(0)?, row.try_get(1)?, row.try_get(2)?])
+/// Removes what has ended in the chunk of a table behind a key. Returns the last key of the chunk, unless it is the last
+/// chunk.
+async fn collect(
+    client: &Client,
+    [find_end, delete]: [&str; 2],
+    after: &[String],
+) -> Result<Option<Vec<String>>, Error> {
+    let last = CHUNK - 1;
+    let mut parameters: Vec<Parameter<'_>> = Vec::new();
+    for column in after {
+        parameters.push((column, Type::TEXT));
+    }
+    parameters.push((&last, Type::INT8));
+    let found = client.query_typed(find_end, &parameters).await?;
+    let mut end = None;
+    if let Some(row) = found.first() {
+        let columns = (0..after.len()).map(|at| row.try_get::<_, String>(at));
+        end = Some(columns.collect::<Result<Vec<_>, _>>()?);
+    }
+    let columns: Vec<Option<&String>> = match &end {
+        Some(key) => key.iter().map(Some).collect(),
+        None => vec![None; after.len()],
+    };
+    parameters.pop();
+    for column in &columns {
+        parameters.push((column, Type::TEXT));
+    }
+    client.execute_typed(delete, &parameters).await?;
+    drop(parameters);
+    Ok(end)
 }
