@@ -16,17 +16,17 @@ const CHUNK: u32 = 512;
 const WRITES: u32 = CHUNK / 2;
 
 /// A few more may end at the same instant as the last one.
-const DELETE_ENDED_MEMBERS: &str = "
+pub(super) const DELETE_ENDED_MEMBERS: &str = "
     DELETE FROM members
     WHERE until <= coalesce(
         (SELECT until FROM members WHERE until <= ?1 ORDER BY until LIMIT 1 OFFSET ?2), ?1)";
 
-const FIND_END_OF_CHUNK: &str = "
+pub(super) const FIND_END_OF_CHUNK: &str = "
     SELECT namespace, tenant, name FROM heads
     WHERE (namespace, tenant, name) > (?1, ?2, ?3)
     ORDER BY namespace, tenant, name LIMIT 1 OFFSET ?4";
 
-const DELETE_ENDED_HEADS: &str = "
+pub(super) const DELETE_ENDED_HEADS: &str = "
     DELETE FROM heads
     WHERE (namespace, tenant, name) IN (
         SELECT namespace, tenant, name FROM heads
@@ -39,7 +39,7 @@ const DELETE_ENDED_HEADS: &str = "
             AND m.name = heads.name)
     RETURNING namespace, tenant, name";
 
-const DELETE_MEMBERS_OF_HEAD: &str = "
+pub(super) const DELETE_MEMBERS_OF_HEAD: &str = "
     DELETE FROM members
     WHERE class IN (?1, ?2) AND namespace = ?3 AND tenant = ?4 AND name = ?5";
 
@@ -115,27 +115,4 @@ fn collect_heads(db: &Connection, behind: i64) -> Result<u32, Fault> {
 
 fn key(row: &rusqlite::Row<'_>) -> rusqlite::Result<[String; 3]> {
     Ok([row.get(0)?, row.get(1)?, row.get(2)?])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::sqlite::schema::{TABLES, scans};
-
-    /// However many notes there are.
-    #[test]
-    fn no_statement_scans_a_table() {
-        let db = Connection::open_in_memory().unwrap();
-        db.execute_batch(TABLES).unwrap();
-        for sql in [
-            DELETE_ENDED_MEMBERS,
-            FIND_END_OF_CHUNK,
-            DELETE_ENDED_HEADS,
-            DELETE_MEMBERS_OF_HEAD,
-        ] {
-            assert_eq!(scans(&db, sql), [""; 0], "{sql}");
-        }
-        // The check itself finds one.
-        assert_eq!(scans(&db, "DELETE FROM members WHERE place = 1").len(), 1);
-    }
 }

@@ -25,26 +25,19 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Opens the file, or creates it. Waits until `until` for other processes that have it locked.
-    pub(super) fn open(
-        path: PathBuf,
-        machine: Machine,
-        hub: Arc<Hub>,
-        until: Instant,
-    ) -> Result<Self, Fault> {
-        let mut link = Self {
+    pub(super) fn new(path: PathBuf, machine: Machine, hub: Arc<Hub>) -> Self {
+        Self {
             path,
             machine,
             hub,
             file: None,
             liveness: None,
-        };
-        link.reopened(until)?;
-        Ok(link)
+        }
     }
 
-    /// The open file, reopened if it was deleted or replaced: locks in the old one exclude no other process.
-    /// The clients are notified, so that they check their locks.
+    /// The open file, which is created if it is missing, and reopened if it was deleted or replaced: locks in the old one
+    /// exclude no other process. The clients are notified, so that they check their locks. Waits until `until` for other
+    /// processes that have it locked.
     pub(super) fn get(&mut self, until: Instant) -> Result<&File, Fault> {
         if self
             .file
@@ -58,22 +51,6 @@ impl Link {
             self.file = None;
             self.hub.interrupted();
         }
-        self.reopened(until)
-    }
-
-    /// Recovers from a fault for the next request, where that is possible.
-    pub(super) fn recover(&mut self, fault: &Fault) {
-        if fault.wants_reopening()
-            && let Some(file) = self.file.take()
-        {
-            self.liveness = Some(file.liveness);
-        }
-        if let Some(file) = self.file.as_ref().filter(|_| fault.is_full()) {
-            file.write_log_back();
-        }
-    }
-
-    fn reopened(&mut self, until: Instant) -> Result<&File, Fault> {
         let Self {
             path,
             machine,
@@ -90,5 +67,17 @@ impl Link {
             }
         };
         Ok(file)
+    }
+
+    /// Recovers from a fault for the next request, where that is possible.
+    pub(super) fn recover(&mut self, fault: &Fault) {
+        if fault.wants_reopening()
+            && let Some(file) = self.file.take()
+        {
+            self.liveness = Some(file.liveness);
+        }
+        if let Some(file) = self.file.as_ref().filter(|_| fault.is_full()) {
+            file.write_log_back();
+        }
     }
 }

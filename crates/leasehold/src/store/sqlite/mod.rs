@@ -176,14 +176,12 @@ impl Sqlite {
         let transactions = Arc::clone(&self.transactions);
         let started = std::thread::Builder::new()
             .name("leasehold-sqlite".into())
-            .spawn(move || match Link::open(path, machine, hub, until) {
-                Ok(link) => {
-                    if opened.send(Ok(())).is_ok() {
-                        Thread::new(link, notifier, commands, wait_limit, transactions).run();
-                    }
-                }
-                Err(fault) => {
-                    let _ = opened.send(Err(Error::from(fault)));
+            .spawn(move || {
+                let mut link = Link::new(path, machine, hub);
+                let found = link.get(until).map(drop).map_err(Error::from);
+                let is_open = found.is_ok();
+                if opened.send(found).is_ok() && is_open {
+                    Thread::new(link, notifier, commands, wait_limit, transactions).run();
                 }
             });
         started.map_err(|error| {

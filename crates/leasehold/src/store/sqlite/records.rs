@@ -17,12 +17,12 @@ use crate::store::tables::{listed_head, listed_note, signed};
 /// The number of rows of a list that are read at once, so that a long one does not delay other commands.
 const ROWS_MAX: u32 = 1_000;
 
-const HEADS: &str = "
+pub(super) const HEADS: &str = "
     SELECT name, value FROM heads
     WHERE namespace = ?1 AND tenant = ?2 AND name > ?3
     ORDER BY name LIMIT ?4";
 
-const COMPLETIONS: &str = "
+pub(super) const COMPLETIONS: &str = "
     SELECT name, id, value FROM members
     WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND (name, id) > (?4, ?5)
       AND id <> ?6 AND until > ?7
@@ -107,22 +107,6 @@ impl Transaction for FileRecords<'_, '_> {
         match &mut self.outbox {
             Some(outbox) => watchers::notify(self.db, key, self.now, outbox),
             None => Ok(()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::sqlite::schema::{TABLES, scans};
-
-    /// However many notes, waiters and clients there are.
-    #[test]
-    fn a_list_scans_no_table() {
-        let db = Connection::open_in_memory().unwrap();
-        db.execute_batch(TABLES).unwrap();
-        for sql in [HEADS, COMPLETIONS] {
-            assert_eq!(scans(&db, sql), [""; 0], "{sql}");
         }
     }
 }
