@@ -11,6 +11,8 @@ use leasehold_core::{ClientId, Notice};
 use super::api::EventScope;
 use super::api::{Changed, Event, Key, Listener};
 use super::lock::lock;
+#[cfg(any(feature = "postgres", feature = "etcd", feature = "zookeeper"))]
+use super::message;
 use super::observers::Observers;
 
 /// The clients of this process that listen to a store, and the observers of its names.
@@ -46,6 +48,16 @@ impl Hub {
     pub(super) fn remove(&self, client: ClientId) {
         let removed = lock(&self.listeners).remove(&client);
         drop(removed);
+    }
+
+    /// Delivers a message of another process to a client.
+    #[cfg(any(feature = "postgres", feature = "etcd", feature = "zookeeper"))]
+    pub(super) fn deliver(&self, client: ClientId, message: &[u8]) {
+        if let Some(Some(listener)) = self.listener(client) {
+            for event in message::read(message, client) {
+                listener.notify(event);
+            }
+        }
     }
 
     /// Adds an observer of a name, before the name is read.

@@ -26,7 +26,6 @@ use crate::Result;
 use crate::clock::{BootClock, Clock as _};
 use crate::store::hub::Hub;
 use crate::store::lock::lock;
-use crate::store::message;
 use crate::store::sessions::{Clients, Notifier, PROBE};
 
 /// How long a lease lasts without a renewal, and how often it is renewed.
@@ -151,19 +150,11 @@ impl Inbox {
                     Some(key) => {
                         let client = key.split_once('/').and_then(|(id, _)| id.parse().ok());
                         if let Some(client) = client {
-                            self.deliver(client, &pair.value);
+                            self.hub.deliver(client, &pair.value);
                         }
                     }
                     None => {}
                 }
-            }
-        }
-    }
-
-    fn deliver(&self, client: ClientId, message: &[u8]) {
-        if let Some(Some(listener)) = self.hub.listener(client) {
-            for event in message::read(message, client) {
-                listener.notify(event);
             }
         }
     }

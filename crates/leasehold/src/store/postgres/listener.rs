@@ -20,7 +20,6 @@ use super::queue::Pool;
 use super::read::Watched;
 use crate::store::api::{Event, EventScope};
 use crate::store::hub::Hub;
-use crate::store::message;
 use crate::store::sessions::{Clients, Notifier, PROBE};
 use crate::{Result, random};
 
@@ -92,7 +91,9 @@ impl Notifier for Listener {
                     if !timeout(PROBE, alive).await.is_ok_and(|alive| alive.is_ok()) {
                         return;
                     }
-                    self.deliver(self.watcher, Event::Interrupted(EventScope::Store));
+                    if let Some(Some(observers)) = self.hub.listener(self.watcher) {
+                        observers.notify(Event::Interrupted(EventScope::Store));
+                    }
                 }
             }
         }
@@ -105,15 +106,8 @@ impl Listener {
         let Some(client) = client.and_then(|client| client.parse().ok()) else {
             return;
         };
-        for event in message::read(notification.payload().as_bytes(), client) {
-            self.deliver(client, event);
-        }
-    }
-
-    fn deliver(&self, client: ClientId, event: Event) {
-        if let Some(Some(listener)) = self.hub.listener(client) {
-            listener.notify(event);
-        }
+        let message = notification.payload().as_bytes();
+        self.hub.deliver(client, message);
     }
 }
 

@@ -19,7 +19,6 @@ use super::request::{Access, Mode, Multi, Request, code, read_data, read_multi};
 use super::session::{Failed, Session, of_node};
 use crate::Result;
 use crate::store::hub::Hub;
-use crate::store::message;
 
 /// How often the nodes of a client are created, if one of them appears or disappears meanwhile.
 const ATTEMPTS: usize = 8;
@@ -181,11 +180,7 @@ impl Inboxes {
             let Some((message, _)) = read_data(&reply) else {
                 continue;
             };
-            if let Some(Some(listener)) = self.hub.listener(client) {
-                for event in message::read(&message, client) {
-                    listener.notify(event);
-                }
-            }
+            self.hub.deliver(client, &message);
         }
         received
     }
@@ -246,6 +241,7 @@ mod tests {
     use crate::store::api::fixture::key;
     use crate::store::api::{Event, Listener};
     use crate::store::lock::lock;
+    use crate::store::message;
     use crate::store::zookeeper::jute::Writer;
     use crate::store::zookeeper::scripted_server::ScriptedServer;
 
