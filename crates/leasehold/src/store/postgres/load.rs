@@ -155,19 +155,13 @@ impl Load {
         let columns = Columns::of(self.keys.iter());
         let [namespaces, tenants, names] = columns.parameters();
         let max = i64::try_from(self.waiters_max).unwrap_or(i64::MAX);
-        let of_member: Vec<_> = self.members.iter().map(|(at, ..)| *at).collect();
-        let member_classes: Vec<_> = self
-            .members
-            .iter()
-            .map(|(_, class, _)| i16::from(*class))
-            .collect();
+        let members = self.members.iter();
+        let members = members.map(|(at, class, _)| (*at, i16::from(*class)));
+        let (of_member, member_classes): (Vec<_>, Vec<_>) = members.unzip();
         let ids: Vec<_> = self.members.iter().map(|(_, _, id)| id.as_str()).collect();
-        let of_class: Vec<_> = self.classes.iter().map(|(at, _)| *at).collect();
-        let all_of: Vec<_> = self
-            .classes
-            .iter()
-            .map(|(_, class)| i16::from(*class))
-            .collect();
+        let whole = self.classes.iter();
+        let whole = whole.map(|(at, class)| (*at, i16::from(*class)));
+        let (of_class, all_of): (Vec<_>, Vec<_>) = whole.unzip();
         let of_count: Vec<_> = self.counts.iter().map(|(at, ..)| *at).collect();
         let lows: Vec<_> = self.counts.iter().map(|(_, low, _)| *low).collect();
         let highs: Vec<_> = self.counts.iter().map(|(_, _, high)| *high).collect();
@@ -242,11 +236,8 @@ impl Load {
                     let at = place.unwrap_or_default();
                     (*waiters, *last) = (*waiters + 1, at);
                     cached.places.insert(at, id.clone());
-                    let client = id
-                        .split(':')
-                        .next()
-                        .and_then(|client| client.parse::<ClientId>().ok());
-                    records.alive.extend(client.map(|client| (client, flag)));
+                    let client = client_of(&id).map(|client| (client, flag));
+                    records.alive.extend(client);
                     cached
                         .members
                         .insert((WAITER, id), Some(Member { value, place }));
@@ -353,12 +344,7 @@ async fn load_heads(
     }
     let found = locks.select(client).await?;
     for row in &found {
-        let id: String = row.try_get(2)?;
-        clients.extend(
-            id.split(':')
-                .next()
-                .and_then(|client| client.parse::<ClientId>().ok()),
-        );
+        clients.extend(client_of(row.try_get(2)?));
     }
     locks.fill(&found, records)?;
     clients.sort_unstable();
@@ -370,6 +356,11 @@ async fn load_heads(
         descriptions.members.push((at, DESCRIPTION, String::new()));
     }
     descriptions.run(client, records).await
+}
+
+/// The client of a lease.
+fn client_of(lease: &str) -> Option<ClientId> {
+    lease.split(':').next()?.parse().ok()
 }
 
 /// The number of a key in the arrays of a statement.
