@@ -31,12 +31,8 @@ type Texts = BTreeMap<Key, (u64, String)>;
 #[derive(Clone, Debug, Default)]
 struct InMemory {
     texts: Arc<Mutex<Texts>>,
-    /// How many of the next writes are applied without a reply.
-    lost: Arc<Mutex<u32>>,
-    /// How many of the next writes arrive twice.
-    repeated: Arc<Mutex<u32>>,
-    /// Whether writes are held back, and those that are.
-    held_back: Arc<Mutex<(bool, Vec<Write>)>>,
+    fault: Arc<Mutex<Option<WriteFault>>>,
+    held_back: Arc<Mutex<Vec<Write>>>,
     /// Whether reads fail.
     is_unreadable: Arc<Mutex<bool>>,
     /// Whether a document that is not known is written without being read.
@@ -60,6 +56,17 @@ struct InMemory {
     receivers: Arc<Mutex<Vec<ClientId>>>,
 }
 
+/// What happens to writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WriteFault {
+    /// The next one is applied without a reply.
+    Lost,
+    /// The next one arrives twice.
+    Repeated,
+    /// All are held back.
+    HeldBack,
+}
+
 impl fmt::Display for InMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("documents:")
@@ -81,11 +88,10 @@ impl InMemory {
     }
 
     fn write(&self, writes: Vec<Write>) -> Vec<Replaced> {
-        let mut texts = lock(&self.texts);
-        let mut held_back = lock(&self.held_back);
+        let (mut texts, mut fault) = (lock(&self.texts), lock(&self.fault));
         let mut replace = |write: Write| {
-            if held_back.0 {
-                held_back.1.push(write);
+            if *fault == Some(WriteFault::HeldBack) {
+                lock(&self.held_back).push(write);
                 return Replaced::Unknown(no_reply());
             }
             let version = texts.get(&write.key).map_or(0, |it| it.0);
@@ -98,21 +104,29 @@ impl InMemory {
                 Some(text) => drop(texts.insert(write.key, (version + 1, text))),
                 None => drop(texts.remove(&write.key)),
             }
-            let mut repeated = lock(&self.repeated);
-            if *repeated > 0 {
-                *repeated -= 1;
-                return Replaced::Conflict(None);
-            }
-            let mut lost = lock(&self.lost);
-            match *lost {
-                0 => Replaced::Done(Version((version + 1).to_string())),
-                _ => {
-                    *lost -= 1;
-                    Replaced::Unknown(no_reply())
-                }
+            match fault.take() {
+                None => Replaced::Done(Version((version + 1).to_string())),
+                Some(WriteFault::Repeated) => Replaced::Conflict(None),
+                Some(_) => Replaced::Unknown(no_reply()),
             }
         };
         writes.into_iter().map(&mut replace).collect()
+    }
+
+    /// Holds the write of a request back.
+    async fn hold_back(&self, client: &TestClient, op: Op) {
+        *lock(&self.fault) = Some(WriteFault::HeldBack);
+        client.loses(op).await;
+        *lock(&self.fault) = None;
+    }
+
+    /// What was held back arrives, and is refused.
+    fn refuse_held_back(&self) {
+        let late = std::mem::take(&mut *lock(&self.held_back));
+        let replies = self.write(late);
+        let [Replaced::Conflict(_)] = replies[..] else {
+            panic!("{replies:?}");
+        };
     }
 }
 
@@ -215,6 +229,22 @@ impl TestClient {
         replies.pop().unwrap()
     }
 
+    /// Sends a request that has no reply.
+    async fn loses(&self, op: Op) {
+        let reply = self.send(op).await;
+        assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
+    }
+
+    async fn renews(&self) {
+        let renew = Op::renew(self.lease, Ttl::checked(TTL).unwrap());
+        assert_eq!(self.apply(renew).await, Outcome::Kept);
+    }
+
+    async fn releases(&self) {
+        let released = self.apply(Op::release(self.lease)).await;
+        assert_eq!(released, Outcome::Released);
+    }
+
     async fn view(&self, parts: Parts) -> View {
         let store: &dyn Store = &self.store;
         store.view(&key("a"), parts).await.unwrap()
@@ -237,10 +267,6 @@ fn wait(lease: LeaseId) -> Op {
     acquire(lease, TTL, true)
 }
 
-fn renew(lease: LeaseId) -> Op {
-    Op::renew(lease, Ttl::checked(TTL).unwrap())
-}
-
 fn pass(clients: &[&TestClient], time: Duration) {
     for client in clients {
         client.clock.advance(time);
@@ -258,7 +284,7 @@ async fn no_wall_clock_ends_a_lease_early_or_late() {
         assert!(!other.acquires().await);
         pass(&[&holder, &other], TTL / 2);
         // A renewal counts from its own run, and for the other one from when it sees it.
-        assert_eq!(holder.apply(renew(holder.lease)).await, Outcome::Kept);
+        holder.renews().await;
         assert!(!other.acquires().await);
         pass(&[&holder, &other], TTL - Duration::from_millis(1));
         assert!(!other.acquires().await, "{first} {second}");
@@ -395,19 +421,10 @@ async fn many_other_names_do_not_hide_since_when_a_holder_was_seen() {
 async fn a_write_that_arrives_behind_the_next_request_is_refused() {
     let documents = InMemory::default();
     let client = TestClient::new(&documents, 1, 0);
-    lock(&documents.held_back).0 = true;
     let acquire = Acquire::mutex(client.lease, Ttl::MAX);
-    let request = Request::new(key("a"), Op::Acquire(acquire));
-    let replies = client.store.apply(vec![request]).await;
-    assert!(matches!(replies[..], [Reply::Unknown(_)]), "{replies:?}");
-    lock(&documents.held_back).0 = false;
+    documents.hold_back(&client, Op::Acquire(acquire)).await;
     client.apply(Op::release(client.lease)).await;
-    let late = std::mem::take(&mut lock(&documents.held_back).1);
-    let replies = documents.replace(late).await;
-    assert!(
-        matches!(replies[..], [Replaced::Conflict(_)]),
-        "{replies:?}"
-    );
+    documents.refuse_held_back();
 }
 
 /// Its client counts from the second request, and the other one must not count from the first.
@@ -416,9 +433,8 @@ async fn a_lease_that_is_granted_again_lasts_from_then_on() {
     let documents = InMemory::default();
     let holder = TestClient::new(&documents, 1, 0);
     let other = TestClient::new(&documents, 2, 0);
-    *lock(&documents.lost) = 1;
-    let reply = holder.send(acquire(holder.lease, TTL, false)).await;
-    assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
+    *lock(&documents.fault) = Some(WriteFault::Lost);
+    holder.loses(acquire(holder.lease, TTL, false)).await;
     assert!(!other.acquires().await);
     pass(&[&holder, &other], TTL / 2);
     assert!(holder.acquires().await);
@@ -439,22 +455,14 @@ async fn a_request_that_never_arrived_joins_no_queue_behind_its_release() {
     let client = TestClient::new(&documents, 2, 0);
     assert!(holder.acquires().await);
     assert!(!client.acquires().await);
-    lock(&documents.held_back).0 = true;
     let lease = LeaseId {
         number: 2,
         ..client.lease
     };
-    let reply = client.send(wait(lease)).await;
-    assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
-    lock(&documents.held_back).0 = false;
+    documents.hold_back(&client, wait(lease)).await;
     assert!(!client.acquires().await);
     client.apply(Op::release(lease)).await;
-    let late = std::mem::take(&mut lock(&documents.held_back).1);
-    let replies = documents.write(late);
-    assert!(
-        matches!(replies[..], [Replaced::Conflict(_)]),
-        "{replies:?}"
-    );
+    documents.refuse_held_back();
 }
 
 /// The second one is refused, because the first one has changed the version.
@@ -463,18 +471,15 @@ async fn a_write_that_a_proxy_sends_twice_is_applied_once() {
     let documents = InMemory::default();
     let client = TestClient::new(&documents, 1, 0);
     assert!(client.acquires().await);
-    *lock(&documents.repeated) = 1;
-    let released = client.apply(Op::release(client.lease)).await;
-    assert_eq!(released, Outcome::Released);
-    assert_eq!(*lock(&documents.repeated), 0);
+    *lock(&documents.fault) = Some(WriteFault::Repeated);
+    client.releases().await;
+    assert_eq!(*lock(&documents.fault), None);
     assert!(client.acquires().await);
 
     // Nobody knows whether it was the first one.
-    *lock(&documents.repeated) = 1;
+    *lock(&documents.fault) = Some(WriteFault::Repeated);
     *lock(&documents.is_unreadable) = true;
-    let request = Request::new(key("a"), Op::release(client.lease));
-    let replies = client.store.apply(vec![request]).await;
-    assert!(matches!(replies[..], [Reply::Unknown(_)]), "{replies:?}");
+    client.loses(Op::release(client.lease)).await;
 }
 
 /// All together take longer than a response timeout, and each call less.
@@ -492,10 +497,8 @@ async fn a_long_batch_needs_no_faster_store_than_a_short_one() {
     let replies = client.store.apply((0..256).map(request).collect()).await;
     assert_eq!(replies.len(), 256);
     for reply in replies {
-        let Reply::Applied { outcome, .. } = reply else {
-            panic!("{reply:?}");
-        };
-        assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
+        let granted = matches!(reply.outcome(), Ok(Outcome::Granted { .. }));
+        assert!(granted, "{reply:?}");
     }
 }
 
@@ -523,6 +526,5 @@ async fn a_document_that_is_full_is_renewed_and_released() {
     assert!(error.to_string().contains("would be longer"), "{error}");
     let renew = Op::renew(client.lease, Ttl::checked(TTL * 2).unwrap());
     assert_eq!(client.apply(renew).await, Outcome::Kept);
-    let released = client.apply(Op::release(client.lease)).await;
-    assert_eq!(released, Outcome::Released);
+    client.releases().await;
 }

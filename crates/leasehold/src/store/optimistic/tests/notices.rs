@@ -56,9 +56,8 @@ async fn a_waiter_asks_again_after_a_write_without_a_reply() {
     let documents = InMemory::notifying();
     let client = TestClient::new(&documents, 1, 0);
     let (events, _listening) = waiter_behind(&client).await;
-    *lock(&documents.lost) = 1;
-    let reply = client.send(Op::release(client.lease)).await;
-    assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
+    *lock(&documents.fault) = Some(WriteFault::Lost);
+    client.loses(Op::release(client.lease)).await;
     let interrupted = Event::Interrupted(EventScope::Record(key("a")));
     assert_eq!(*lock(&events.0), [interrupted]);
 }
