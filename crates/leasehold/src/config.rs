@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold_core::time::in_units;
 use leasehold_core::{Handoff, MinHold, Name, NameError, Namespace, Policy, ScopeName, Ttl};
 
+pub(crate) use crate::error::invalid;
 use crate::store::{Keyspace, OpenOptions};
 use crate::{Durability, Error, ErrorKind, Result, Secret};
 
@@ -171,8 +172,4 @@ fn invalid_name(text: &str, why: &str) -> Error {
     let excerpt: String = text.chars().take(40).collect();
     let message = format!("{excerpt:?} cannot be {why}");
     Error::new(ErrorKind::InvalidName, message)
-}
-
-pub(crate) fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
 }

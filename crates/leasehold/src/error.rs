@@ -121,6 +121,11 @@ impl ErrorKind {
     }
 }
 
+/// The error of settings, of a URL or of a file that cannot be used.
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidConfig, message)
+}
+
 impl Error {
     /// An error of this kind. The message is one sentence in lower case without a full stop.
     #[doc(hidden)]

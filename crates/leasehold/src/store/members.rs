@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use super::options::OpenOptions;
 use super::tls;
+use crate::error::invalid;
 use crate::{Error, ErrorKind, Result, Secret};
 
 /// A service that has such URLs.
@@ -72,7 +73,7 @@ impl Address {
             Some((given, _)) if given == scheme => None,
             Some((given, _)) if given.strip_suffix('s') == Some(scheme) => Some(Files::default()),
             _ => {
-                return Err(invalid(&format!(
+                return Err(invalid(format!(
                     "the store URL must start with {scheme}:// or {scheme}s://, as in {scheme}://HOST:{port}"
                 )));
             }
@@ -81,7 +82,7 @@ impl Address {
         let (_, rest) = base.split_once("://").unwrap_or_default();
         let (credentials, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
         if credentials.contains('/') {
-            return Err(invalid(&format!(
+            return Err(invalid(format!(
                 "the store URL has no valid host; {ENCODING}"
             )));
         }
@@ -115,7 +116,7 @@ impl Address {
     fn check(&self, query: &str, options: &OpenOptions) -> Result<()> {
         let scheme = self.service.scheme;
         if self.members.len() > MEMBERS_MAX {
-            return Err(invalid(&format!(
+            return Err(invalid(format!(
                 "the store URL names more than {MEMBERS_MAX} members"
             )));
         }
@@ -123,12 +124,12 @@ impl Address {
             return Ok(());
         }
         if !query.is_empty() {
-            return Err(invalid(&format!(
+            return Err(invalid(format!(
                 "a {scheme}:// URL takes no parameters after ?; certificates need {scheme}s://"
             )));
         }
         if options.tls_ca.is_some() || options.tls_identity.is_some() {
-            return Err(invalid(&format!(
+            return Err(invalid(format!(
                 "certificates were given for a connection without TLS; use {scheme}s://"
             )));
         }
@@ -146,7 +147,7 @@ impl Address {
                     "the user needs a password; give it by the options or LEASEHOLD_PASSWORD";
                 Err(Error::new(ErrorKind::NoPassword, message))
             }
-            (None, Some(_)) => Err(invalid(&format!(
+            (None, Some(_)) => Err(invalid(format!(
                 "a password was given without a user; name it as in {scheme}://USER@HOST"
             ))),
         }
@@ -186,7 +187,7 @@ impl Files {
                 "cert" => &mut files.cert,
                 "key" => &mut files.key,
                 _ => {
-                    return Err(invalid(&format!(
+                    return Err(invalid(format!(
                         "the only parameters of a {scheme}s:// URL are ca, cert and key"
                     )));
                 }
@@ -195,7 +196,7 @@ impl Files {
         }
         match files.cert.is_some() == files.key.is_some() {
             true => Ok(files),
-            false => Err(invalid(&format!(
+            false => Err(invalid(format!(
                 "the parameters cert and key of a {scheme}s:// URL need each other"
             ))),
         }
@@ -260,7 +261,7 @@ fn member(
     });
     match port {
         Some(port) if !host.is_empty() && host.chars().all(is_host) => Ok((host.to_owned(), port)),
-        _ => Err(invalid(&format!(
+        _ => Err(invalid(format!(
             "the store URL has no valid host and port, as in {scheme}://HOST:{usual}; {ENCODING}"
         ))),
     }
@@ -271,10 +272,6 @@ fn decoded(text: &str) -> Result<String> {
     decoded
         .map(Into::into)
         .map_err(|_| invalid("a percent-encoded part of the store URL is not UTF-8"))
-}
-
-fn invalid(message: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use leasehold_core::record::{Head, Note};
 use leasehold_core::{ClientId, Environment, Instant, Name, Rows, Slot, StoreTime};
 
+use crate::Result;
 use crate::clock::{BootClock, Clock};
+use crate::error::invalid;
 use crate::store::api::{Capabilities, Key, Keyspace, Page, Reply, StoreKind, WakeupMode};
 use crate::store::backend::Backend;
 use crate::store::lock::lock;
@@ -17,7 +19,6 @@ use crate::store::query::RunningQuery;
 use crate::store::records::{ListPart, Record, Records, Transaction};
 use crate::store::rule_store::RuleStore;
 use crate::store::work::Work;
-use crate::{Error, ErrorKind, Result};
 
 /// The number of records from which unused ones are removed.
 const GC_MIN: usize = 1024;
@@ -74,7 +75,7 @@ impl MemoryStore {
         let message = "nothing may follow memory: in its URL";
         match url {
             "memory:" | "memory://" => Ok(Self::new()),
-            _ => Err(Error::new(ErrorKind::InvalidConfig, message)),
+            _ => Err(invalid(message)),
         }
     }
 }

@@ -9,7 +9,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
 use super::options::OpenOptions;
-use crate::{Error, ErrorKind, Result, Secret};
+use crate::error::invalid;
+use crate::{Result, Secret};
 
 pub(super) fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -70,17 +71,13 @@ pub(super) fn with_identity(
 }
 
 pub(super) fn text_of(file: &str) -> Result<String> {
-    let failed = |error| invalid(&format!("the file {file} cannot be read")).with_source(error);
+    let failed = |error| invalid(format!("the file {file} cannot be read")).with_source(error);
     fs::read_to_string(file).map_err(failed)
 }
 
 fn certificates(pem: &str, error: &str) -> Result<Vec<CertificateDer<'static>>> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     read.map_err(|_| invalid(error))
-}
-
-fn invalid(message: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
 }
 
 #[cfg(test)]

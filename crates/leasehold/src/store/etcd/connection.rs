@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use super::error::{Failed, described, no_reply, not_etcd, refused};
 use super::messages::EventsReply;
+use crate::error::invalid;
 use crate::store::lock::lock;
 use crate::{Error, ErrorKind, Result};
 
@@ -184,7 +185,7 @@ impl Member {
         };
         let name = ServerName::try_from(self.host.clone()).map_err(|error| {
             let message = "the host in the store URL cannot be checked by TLS";
-            Error::new(ErrorKind::InvalidConfig, message).with_source(error)
+            invalid(message).with_source(error)
         })?;
         let secured = tls.connect(name, stream).await.map_err(|error| {
             let message = format!(

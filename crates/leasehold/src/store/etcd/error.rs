@@ -2,6 +2,7 @@
 
 use hyper::StatusCode;
 
+use crate::error::invalid;
 use crate::store::optimistic::documents::Replaced;
 use crate::{Error, ErrorKind};
 
@@ -145,10 +146,7 @@ const TOKEN: [&str; 3] = [
 pub(super) fn refused(status: StatusCode, body: &[u8]) -> Failed {
     let text = String::from_utf8_lossy(body);
     let error = if text.contains("HTTP request to an HTTPS server") {
-        Error::new(
-            ErrorKind::InvalidConfig,
-            "the server uses TLS; write etcds://",
-        )
+        invalid("the server uses TLS; write etcds://")
     } else if status.is_server_error() {
         // A proxy may have passed the request on.
         let message = format!("a proxy or another service replied with the HTTP status {status}");
@@ -202,7 +200,7 @@ pub(super) fn no_reply() -> Error {
 pub(super) fn not_etcd() -> Error {
     let message =
         "the reply is not one of etcd; check host and port, which are those of clients (2379)";
-    Error::new(ErrorKind::InvalidConfig, message)
+    invalid(message)
 }
 
 #[cfg(test)]

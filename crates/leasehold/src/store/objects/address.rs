@@ -17,6 +17,7 @@ use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+use crate::error::invalid;
 use crate::store::api::{Key, Keyspace};
 use crate::{Error, ErrorKind, Result};
 
@@ -76,7 +77,7 @@ impl Address {
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if rest.contains('@') {
             let variables = cloud.variables();
-            return Err(invalid(&format!(
+            return Err(invalid(format!(
                 "the URL of an object store contains no credentials; set {variables}"
             )));
         }
@@ -203,7 +204,7 @@ impl Address {
         // Its error could quote a secret.
         built.map_err(|_| {
             let variables = self.cloud.variables();
-            invalid(&format!(
+            invalid(format!(
                 "the credentials in the environment are incomplete or malformed; set {variables}"
             ))
         })
@@ -281,10 +282,6 @@ fn endpoint(value: &str) -> Result<String> {
             "the endpoint in the store URL must be as in endpoint=https://HOST:PORT, without credentials",
         )),
     }
-}
-
-pub(super) fn invalid(message: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
 }
 
 #[cfg(test)]

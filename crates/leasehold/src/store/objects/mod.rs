@@ -26,6 +26,7 @@ use self::address::{Address, Cloud, escaped, path, unescaped};
 use self::connector::Connector;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
+use crate::error::invalid;
 use crate::fork::Process;
 use crate::store::api::{Capabilities, Key, Keyspace, StoreKind, WakeupMode};
 use crate::store::optimistic::Optimistic;
@@ -83,7 +84,7 @@ impl Objects {
                 "an object store has no user and password; set {}",
                 address.cloud.variables()
             );
-            return Err(Error::new(ErrorKind::InvalidConfig, message).at_store(address));
+            return Err(invalid(message).at_store(address));
         }
         let client = Connector::new(options).and_then(|connector| address.client(connector));
         Ok(Self {

@@ -18,8 +18,9 @@ use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::tls;
+use crate::Result;
+use crate::error::invalid;
 use crate::store::options::OpenOptions;
-use crate::{Error, ErrorKind, Result};
 
 /// The sockets of most systems.
 const SOCKETS: &str = "/var/run/postgresql";
@@ -146,7 +147,7 @@ fn parse(url: &str) -> Result<Config> {
             true => format!(" ({cause})"),
             false => String::new(),
         };
-        invalid(&format!(
+        invalid(format!(
             "the store URL must be as in postgres://USER@HOST:PORT/DATABASE, with special characters as %XX{cause}"
         ))
     })
@@ -286,13 +287,10 @@ fn decoded(text: &str) -> Result<String> {
         .map_err(|_| invalid("a parameter in the store URL is not UTF-8"))
 }
 
-fn invalid(message: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     #[test]
     fn no_text_of_an_address_has_a_password() {

@@ -90,10 +90,9 @@ fn boot_id() -> Result<Option<String>> {
 
 #[cfg(target_os = "linux")]
 fn unknown_boot(file: &str) -> crate::Error {
-    crate::Error::new(
-        crate::ErrorKind::InvalidConfig,
-        format!("{file} cannot be read, and without it no lease can be timed; mount /proc"),
-    )
+    crate::error::invalid(format!(
+        "{file} cannot be read, and without it no lease can be timed; mount /proc"
+    ))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags};
 
 use super::{Machine, SqliteStore, log, path};
+use crate::Result;
+use crate::error::invalid;
 use crate::store::api::{Keyspace, Query, Store};
 use crate::store::diagnose::{FileFacts, FileSystem};
 use crate::store::options::OpenOptions;
-use crate::{Error, ErrorKind, Result};
 
 /// Collects the facts about the file that a URL names. If it exists, it is opened as by every client.
 ///
@@ -55,7 +56,7 @@ pub(in crate::store) async fn diagnose(
     };
     let unreachable = found.err().map(|error| {
         let message = format!("its path leads nowhere ({error})");
-        Error::new(ErrorKind::InvalidConfig, message).with_source(error)
+        invalid(message).with_source(error)
     });
     Ok(FileFacts {
         exists,

@@ -13,9 +13,10 @@ use super::error::{Fault, failure};
 use super::liveness::LivenessLock;
 use super::opened::OpenConnection;
 use super::{path, schema, time};
+use crate::Error;
+use crate::error::invalid;
 use crate::store::diagnose::FileSystem;
 use crate::store::lock::lock;
-use crate::{Error, ErrorKind};
 
 /// The capacity of the cache of prepared statements: more than there are.
 const STATEMENTS_MAX: usize = 48;
@@ -186,23 +187,17 @@ fn create_tables(db: &mut Connection) -> Result<(), Fault> {
     let version: i32 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     match version {
         schema::VERSION => Ok(()),
-        newer if newer > schema::VERSION => Err(Error::new(
-            ErrorKind::InvalidConfig,
-            format!(
-                "the file was made by a newer leasehold (format {newer}, this one knows {}); \
-                 upgrade this one or choose another path",
-                schema::VERSION
-            ),
-        )
+        newer if newer > schema::VERSION => Err(invalid(format!(
+            "the file was made by a newer leasehold (format {newer}, this one knows {}); \
+             upgrade this one or choose another path",
+            schema::VERSION
+        ))
         .into()),
-        older @ 1.. => Err(Error::new(
-            ErrorKind::InvalidConfig,
-            format!(
-                "the file was made by an older leasehold (format {older}, this one knows {}); stop the \
-                 programs that use it and delete it, with its locks, latches and records of completed runs",
-                schema::VERSION
-            ),
-        )
+        older @ 1.. => Err(invalid(format!(
+            "the file was made by an older leasehold (format {older}, this one knows {}); stop the \
+             programs that use it and delete it, with its locks, latches and records of completed runs",
+            schema::VERSION
+        ))
         .into()),
         _ => Err(failure(ErrorCode::DatabaseCorrupt, ffi::SQLITE_CORRUPT)),
     }
@@ -211,8 +206,7 @@ fn create_tables(db: &mut Connection) -> Result<(), Fault> {
 fn set_up(db: &Connection) -> Result<(), Fault> {
     let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
-        return Err(Error::new(
-            ErrorKind::InvalidConfig,
+        return Err(invalid(
             "its file system cannot share memory between processes; choose a path on a local disk",
         )
         .into());
@@ -253,8 +247,7 @@ fn immutable_uri(path: &Path) -> String {
 }
 
 fn foreign() -> Error {
-    Error::new(
-        ErrorKind::InvalidConfig,
+    invalid(
         "the file is the database of another program; it was left as it is, choose another path",
     )
 }

@@ -24,9 +24,9 @@ use rustix::io::Errno;
 
 use super::error::{Fault, failure, of_system};
 use super::path;
+use crate::error::invalid;
 use crate::fork::Process;
 use crate::store::lock::lock;
-use crate::{Error, ErrorKind};
 
 /// The files that this process or the one that it was forked from has had open.
 static FILES: Mutex<Vec<LockedFile>> = Mutex::new(Vec::new());
@@ -142,5 +142,5 @@ fn is_deleted(file: &File) -> bool {
 fn unlockable(error: io::Error) -> Fault {
     let message =
         "its file system cannot lock files between processes; choose a path on a local disk";
-    of_system(error, |_| Error::new(ErrorKind::InvalidConfig, message)).into()
+    of_system(error, |_| invalid(message)).into()
 }

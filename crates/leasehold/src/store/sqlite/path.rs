@@ -5,15 +5,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::of_system;
+use crate::Result;
+use crate::error::invalid;
 use crate::store::diagnose::FileSystem;
-use crate::{Error, ErrorKind, Result};
 
 /// The absolute path in a `sqlite:` URL. Nothing is decoded or expanded.
 pub(super) fn parse(url: &str) -> Result<PathBuf> {
     let path = url.strip_prefix("sqlite:").unwrap_or(url);
     let path = match path.strip_prefix("//") {
         Some(path) if !path.is_empty() && !Path::new(path).is_absolute() => {
-            return Err(wrong(
+            return Err(invalid(
                 "sqlite:// must be followed by an absolute path; write sqlite:PATH for a relative one",
             ));
         }
@@ -21,10 +22,10 @@ pub(super) fn parse(url: &str) -> Result<PathBuf> {
         None => path,
     };
     if path.is_empty() {
-        return Err(wrong("the URL names no file; write sqlite:PATH"));
+        return Err(invalid("the URL names no file; write sqlite:PATH"));
     }
     if path == "~" || path.starts_with("~/") {
-        return Err(wrong(
+        return Err(invalid(
             "~ is not expanded in a store URL; write the whole path of the file",
         ));
     }
@@ -35,10 +36,10 @@ pub(super) fn parse(url: &str) -> Result<PathBuf> {
 /// changed its directory by then.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     if path.as_os_str().as_encoded_bytes().contains(&0) {
-        return Err(wrong("the path of the file must not contain a zero byte"));
+        return Err(invalid("the path of the file must not contain a zero byte"));
     }
     std::path::absolute(path)
-        .map_err(|error| wrong("the path of the file cannot be made absolute").with_source(error))
+        .map_err(|error| invalid("the path of the file cannot be made absolute").with_source(error))
 }
 
 /// Creates an empty file if it is missing, accessible to this user only, and refuses what cannot be a store.
@@ -48,10 +49,10 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
 pub(super) fn prepare(path: &Path) -> Result<()> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => {
-            return Err(wrong("it is a directory; name a file in it"));
+            return Err(invalid("it is a directory; name a file in it"));
         }
         Ok(meta) if !meta.is_file() => {
-            return Err(wrong("it is not a regular file; choose another path"));
+            return Err(invalid("it is not a regular file; choose another path"));
         }
         Ok(meta) => refuse_second_name(path, &meta)?,
         Err(_) => {
@@ -90,7 +91,7 @@ fn check_directory(path: &Path) -> Result<()> {
             ) =>
         {
             let message = "its directory does not exist; correct the path, or create the directory";
-            Err(wrong(message).with_source(error))
+            Err(invalid(message).with_source(error))
         }
         _ => Ok(()),
     }
@@ -110,7 +111,7 @@ fn create_file(path: &Path) -> Result<()> {
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(of_system(error, |error| {
-            wrong(format!(
+            invalid(format!(
                 "the file cannot be created ({}); make its directory writable for this user or choose \
                  another path",
                 error.kind()
@@ -126,14 +127,14 @@ fn refuse_second_name(path: &Path, meta: &fs::Metadata) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;
 
     if meta.nlink() > 1 {
-        return Err(wrong(format!(
+        return Err(invalid(format!(
             "the file has {} names (hard links), and programs that use different ones do not exclude \
              each other; remove all but one, and use a symbolic link where another is needed",
             meta.nlink()
         )));
     }
     if is_mount(path) == Some(true) {
-        return Err(wrong(
+        return Err(invalid(
             "the file is a mount by itself, and programs that reach it another way do not exclude \
              those that use this one; mount its directory instead of the file",
         ));
@@ -182,7 +183,7 @@ fn is_in_mountinfo(info: &[u8], path: &Path) -> bool {
 /// this one.
 fn refuse_network(path: &Path) -> Result<()> {
     match file_system(path) {
-        Ok(FileSystem::Network(name)) => Err(wrong(format!(
+        Ok(FileSystem::Network(name)) => Err(invalid(format!(
             "it is on a network file system ({name}), and a SQLite store is for one machine; \
              choose a path on a local disk, or a Redis store"
         ))),
@@ -216,10 +217,6 @@ pub(super) fn file_system(path: &Path) -> io::Result<FileSystem> {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn file_system(_path: &Path) -> io::Result<FileSystem> {
     Err(io::ErrorKind::Unsupported.into())
-}
-
-fn wrong(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
 }
 
 /// File systems that several machines may mount, by the numbers in `magic.h` of Linux, without FUSE and 9p,
