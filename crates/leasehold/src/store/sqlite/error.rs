@@ -7,7 +7,7 @@ use leasehold_core::record::text::Damaged;
 use rusqlite::{ErrorCode, ffi};
 use rustix::io::Errno;
 
-use crate::error::Retry;
+use crate::error::{Retry, invalid};
 use crate::store::rows::{Damage, DamagedText};
 use crate::{Error, ErrorKind};
 
@@ -158,9 +158,9 @@ fn code(error: &rusqlite::Error) -> Option<ErrorCode> {
     }
 }
 
-/// The kind and the message of an error of SQLite.
+/// The error of an error of SQLite, without its source.
 fn describe(error: &rusqlite::Error) -> Error {
-    let (kind, message) = match code(error) {
+    let message = match code(error) {
         Some(
             ErrorCode::DatabaseBusy
             | ErrorCode::DatabaseLocked
@@ -171,30 +171,27 @@ fn describe(error: &rusqlite::Error) -> Error {
             return Error::new(ErrorKind::Unreachable, message)
                 .with_retry(Retry::Refused { after: None });
         }
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
-            ErrorKind::Store,
+        Some(ErrorCode::NotADatabase) => {
+            let message =
+                "the file is not a SQLite database; it was left as it is, choose another path";
+            return invalid(message);
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
             "the file is read-only; make it and its directory writable for this user, or choose \
-             another path",
-        ),
-        Some(ErrorCode::CannotOpen) => (
-            ErrorKind::Store,
+             another path"
+        }
+        Some(ErrorCode::CannotOpen) => {
             "the file cannot be opened; make it and its directory readable and writable for this \
-             user, or choose another path",
-        ),
-        Some(ErrorCode::NotADatabase) => (
-            ErrorKind::InvalidConfig,
-            "the file is not a SQLite database; it was left as it is, choose another path",
-        ),
-        Some(ErrorCode::DatabaseCorrupt) => (
-            ErrorKind::Store,
-            "the file is damaged; stop the programs that use it and delete it, then no lock is held",
-        ),
-        Some(ErrorCode::DiskFull) => (ErrorKind::Store, "the disk is full; make room on it"),
-        Some(ErrorCode::SystemIoFailure) => (
-            ErrorKind::Store,
-            "the file could not be read or written; check the disk and the system's log",
-        ),
+             user, or choose another path"
+        }
+        Some(ErrorCode::DatabaseCorrupt) => {
+            "the file is damaged; stop the programs that use it and delete it, then no lock is held"
+        }
+        Some(ErrorCode::DiskFull) => "the disk is full; make room on it",
+        Some(ErrorCode::SystemIoFailure) => {
+            "the file could not be read or written; check the disk and the system's log"
+        }
         _ => return Error::new(ErrorKind::Store, format!("SQLite failed: {error}")),
     };
-    Error::new(kind, message)
+    Error::new(ErrorKind::Store, message)
 }

@@ -47,32 +47,29 @@ pub(super) fn described(found: i32) -> Error {
     let (kind, message) = match found {
         code::NO_AUTH => (
             ErrorKind::Unauthorized,
-            "the ACL of a node refuses this user; give it cdrwa on the path of the URL and below, or use another path"
-                .to_owned(),
+            "the ACL of a node refuses this user; give it cdrwa on the path of the URL and below, or use another path",
         ),
         code::AUTH_FAILED => (
             ErrorKind::WrongPassword,
-            "the server refuses this user or password, or digest authentication".to_owned(),
+            "the server refuses this user or password, or digest authentication",
         ),
         code::INVALID_ACL => (
             ErrorKind::Unauthorized,
-            "the server accepts no ACL of an unauthenticated user; name a user as in zookeeper://USER:PASSWORD@HOST"
-                .to_owned(),
+            "the server accepts no ACL of an unauthenticated user; name a user as in zookeeper://USER:PASSWORD@HOST",
         ),
         code::NOT_READ_ONLY => return read_only(),
         code::BAD_ARGUMENTS => (
             ErrorKind::InvalidConfig,
-            "the server refuses the path of the URL; it must have no part that is empty, . or .., and no control character"
-                .to_owned(),
+            "the server refuses the path of the URL; it must have no part that is empty, . or .., and no control character",
         ),
         code::NO_NODE => (
             ErrorKind::Store,
-            "a node was deleted by something else, or the path of the URL does not exist and cannot be created".to_owned(),
+            "a node was deleted by something else, or the path of the URL does not exist and cannot be created",
         ),
-        other => (
-            ErrorKind::Store,
-            format!("the server replied with the error {other}"),
-        ),
+        other => {
+            let message = format!("the server replied with the error {other}");
+            return Error::new(ErrorKind::Store, message);
+        }
     };
     Error::new(kind, message)
 }
