@@ -3,9 +3,11 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 
 use super::address::Address;
@@ -32,19 +34,14 @@ impl Connection {
         config: &Config,
         notifications: Option<UnboundedSender<Notification>>,
     ) -> Result<Self> {
-        let connected = config.connect(address.tls.clone());
-        let (client, mut connection) = match config.get_connect_timeout() {
-            Some(timeout) => match tokio::time::timeout(*timeout, connected).await {
-                Ok(connected) => connected,
-                Err(_) => {
-                    let message =
-                        format!("no connection within {timeout:?}; check host, port and firewall");
-                    return Err(Error::new(ErrorKind::Unreachable, message));
-                }
-            },
-            None => connected.await,
-        }
-        .map_err(describe)?;
+        let limit = config.get_connect_timeout().copied();
+        let limit = limit.unwrap_or(Duration::MAX);
+        let connected = timeout(limit, config.connect(address.tls.clone())).await;
+        let connected = connected.map_err(|_| {
+            let message = format!("no connection within {limit:?}; check host, port and firewall");
+            Error::new(ErrorKind::Unreachable, message)
+        })?;
+        let (client, mut connection) = connected.map_err(describe)?;
         let unreplicated = Arc::<AtomicU64>::default();
         let counter = Arc::clone(&unreplicated);
         let driver = tokio::spawn(async move {
@@ -72,6 +69,11 @@ impl Connection {
             unreplicated,
             driver,
         })
+    }
+
+    /// Runs statements.
+    pub(super) async fn execute(&self, sql: &str) -> Result<()> {
+        self.client.batch_execute(sql).await.map_err(describe)
     }
 
     /// Whether it has ended.

@@ -15,7 +15,7 @@ use tokio_postgres::Notification;
 
 use super::commit::channel;
 use super::connection::Connection;
-use super::error::{describe, no_notifications};
+use super::error::no_notifications;
 use super::queue::Pool;
 use super::read::Watched;
 use crate::store::api::{Event, EventScope};
@@ -120,58 +120,36 @@ impl Session {
         let listen = format!(
             "SET lock_timeout = 0; SET statement_timeout = 0; SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; LISTEN {own}"
         );
-        let client = &self.connection.client;
-        client.batch_execute(&listen).await.map_err(describe)?;
+        self.connection.execute(&listen).await?;
         let other = pool.connection().await?;
-        let notify = format!("NOTIFY {own}");
-        other
-            .client
-            .batch_execute(&notify)
-            .await
-            .map_err(describe)?;
+        other.execute(&format!("NOTIFY {own}")).await?;
         pool.put_back(other);
-        let found = timeout(PROBE, self.notifications.recv()).await;
-        match found {
-            Ok(Some(_)) => client
-                .batch_execute(&format!("UNLISTEN {own}"))
-                .await
-                .map_err(describe),
+        match timeout(PROBE, self.notifications.recv()).await {
+            Ok(Some(_)) => self.connection.execute(&format!("UNLISTEN {own}")).await,
             _ => Err(no_notifications()),
         }
     }
 
     /// Registers these clients, and no others.
     async fn update(&mut self, clients: BTreeSet<ClientId>) -> Result<()> {
-        let statement = |new: bool, client: &ClientId| {
-            let (channel, lock) = (
-                channel(*client),
-                format!("leasehold.key('', '', '{client}', {LISTENS})"),
-            );
-            match new {
-                true => [
-                    format!("LISTEN {channel}"),
-                    format!("SELECT pg_advisory_lock_shared({lock})"),
-                ],
-                false => [
-                    format!("SELECT pg_advisory_unlock_shared({lock})"),
-                    format!("UNLISTEN {channel}"),
-                ],
-            }
+        let lock = |client: &ClientId| format!("leasehold.key('', '', '{client}', {LISTENS})");
+        let listen = |client: &ClientId| {
+            [
+                format!("LISTEN {}", channel(*client)),
+                format!("SELECT pg_advisory_lock_shared({})", lock(client)),
+            ]
         };
-        let added = clients
-            .difference(&self.registered)
-            .map(|client| statement(true, client));
-        let removed = self
-            .registered
-            .difference(&clients)
-            .map(|client| statement(false, client));
+        let unlisten = |client: &ClientId| {
+            [
+                format!("SELECT pg_advisory_unlock_shared({})", lock(client)),
+                format!("UNLISTEN {}", channel(*client)),
+            ]
+        };
+        let added = clients.difference(&self.registered).flat_map(listen);
+        let removed = self.registered.difference(&clients).flat_map(unlisten);
         // The lock shows that the client listens, so it comes in a transaction of its own.
-        for statement in added.chain(removed).flatten().collect::<Vec<_>>() {
-            self.connection
-                .client
-                .batch_execute(&statement)
-                .await
-                .map_err(describe)?;
+        for statement in added.chain(removed).collect::<Vec<_>>() {
+            self.connection.execute(&statement).await?;
         }
         self.registered = clients;
         Ok(())
