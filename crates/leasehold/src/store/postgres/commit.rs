@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::{BoxFuture, FutureExt as _, join_all};
-use leasehold_core::ClientId;
+use leasehold_core::{ClientId, StoreTime};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
@@ -142,23 +142,24 @@ pub(super) async fn commit(
     }
 }
 
-/// The rows to write, by statement and column.
+/// The rows of a statement, by column.
+#[derive(Default)]
+struct Batch<'a> {
+    keys: Columns<'a>,
+    classes: Vec<i16>,
+    ids: Vec<&'a str>,
+    places: Vec<Option<i64>>,
+    values: Vec<String>,
+    untils: Vec<Option<i64>>,
+}
+
+/// The rows to write, by statement.
 #[derive(Default)]
 struct Writes<'a> {
-    heads: Columns<'a>,
-    values: Vec<String>,
-    untils: Vec<i64>,
-    cleared: Columns<'a>,
-    cleared_classes: Vec<i16>,
-    removed: Columns<'a>,
-    removed_classes: Vec<i16>,
-    removed_ids: Vec<&'a str>,
-    put: Columns<'a>,
-    put_classes: Vec<i16>,
-    put_ids: Vec<&'a str>,
-    put_places: Vec<Option<i64>>,
-    put_values: Vec<String>,
-    put_untils: Vec<Option<i64>>,
+    heads: Batch<'a>,
+    cleared: Batch<'a>,
+    removed: Batch<'a>,
+    put: Batch<'a>,
     channels: Vec<String>,
     payloads: Vec<&'a str>,
 }
@@ -180,34 +181,28 @@ impl<'a> Writes<'a> {
 
     fn add(&mut self, key: &'a Key, cached: &'a Cached) {
         let changed = &cached.changed;
+        let until = |until: StoreTime| tables::signed(until.as_micros());
         if let Some(head) = &changed.head {
-            self.heads.push(key);
-            self.values.push(head.to_text());
-            self.untils
-                .push(tables::signed(head.kept_until().as_micros()));
+            self.heads.keys.push(key);
+            self.heads.values.push(head.to_text());
+            self.heads.untils.push(Some(until(head.kept_until())));
         }
         for class in &changed.cleared {
-            self.cleared.push(key);
-            self.cleared_classes.push(i16::from(*class));
+            self.cleared.keys.push(key);
+            self.cleared.classes.push(i16::from(*class));
         }
-        for ((class, id), member) in &changed.members {
-            match member {
-                None => {
-                    self.removed.push(key);
-                    self.removed_classes.push(i16::from(*class));
-                    self.removed_ids.push(id);
-                }
-                Some(row) => {
-                    self.put.push(key);
-                    self.put_classes.push(i16::from(*class));
-                    self.put_ids.push(id);
-                    self.put_places.push(tables::place(row));
-                    self.put_values.push(row.to_text());
-                    let until = row
-                        .kept_until()
-                        .map(|until| tables::signed(until.as_micros()));
-                    self.put_untils.push(until);
-                }
+        for ((class, id), row) in &changed.members {
+            let rows = match row {
+                Some(_) => &mut self.put,
+                None => &mut self.removed,
+            };
+            rows.keys.push(key);
+            rows.classes.push(i16::from(*class));
+            rows.ids.push(id);
+            if let Some(row) = row {
+                rows.places.push(tables::place(row));
+                rows.values.push(row.to_text());
+                rows.untils.push(row.kept_until().map(until));
             }
         }
     }
@@ -215,30 +210,28 @@ impl<'a> Writes<'a> {
     /// The statements that are needed, in their order. They are sent when they are first polled.
     fn send<'c: 's, 's>(&'s self, client: &'c Client) -> Vec<BoxFuture<'s, Result<(), Error>>> {
         let mut sent = Vec::new();
-        let mut send = |sql: &'static str, keys: &'s Columns<'a>, more: Vec<Parameter<'s>>| {
-            if keys.names.is_empty() {
+        let mut send = |sql: &'static str, rows: &'s Batch<'a>, more: Vec<Parameter<'s>>| {
+            if rows.keys.names.is_empty() {
                 return;
             }
-            let mut parameters = keys.parameters().to_vec();
+            let mut parameters = rows.keys.parameters().to_vec();
             parameters.extend(more);
             sent.push(async move { client.query_typed(sql, &parameters).await.map(drop) }.boxed());
         };
-        send(
-            PUT_HEADS,
-            &self.heads,
-            vec![texts(&self.values), numbers(&self.untils)],
-        );
-        send(CLEAR, &self.cleared, vec![classes(&self.cleared_classes)]);
-        let removed = vec![classes(&self.removed_classes), texts(&self.removed_ids)];
-        send(REMOVE, &self.removed, removed);
-        let put = vec![
-            classes(&self.put_classes),
-            texts(&self.put_ids),
-            numbers(&self.put_places),
-            texts(&self.put_values),
-            numbers(&self.put_untils),
+        let (heads, cleared, removed, put) = (&self.heads, &self.cleared, &self.removed, &self.put);
+        let columns = vec![texts(&heads.values), numbers(&heads.untils)];
+        send(PUT_HEADS, heads, columns);
+        send(CLEAR, cleared, vec![classes(&cleared.classes)]);
+        let columns = vec![classes(&removed.classes), texts(&removed.ids)];
+        send(REMOVE, removed, columns);
+        let columns = vec![
+            classes(&put.classes),
+            texts(&put.ids),
+            numbers(&put.places),
+            texts(&put.values),
+            numbers(&put.untils),
         ];
-        send(PUT, &self.put, put);
+        send(PUT, put, columns);
         if !self.channels.is_empty() {
             let parameters = [texts(&self.channels), texts(&self.payloads)];
             sent.push(
