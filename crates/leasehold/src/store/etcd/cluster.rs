@@ -143,7 +143,7 @@ impl Cluster {
     }
 
     pub(super) async fn revoke(&self, id: i64) -> Result<()> {
-        self.ask(&LeaseRevoke { id }).await.map(drop)
+        self.ask(&LeaseRevoke { id }).await
     }
 
     async fn call<C: Call>(&self, request: &C, is_repeatable: bool) -> Result<C::Reply, Failed> {

@@ -1,8 +1,6 @@
 //! The messages of etcd 3.4 and later, as far as they are used, by `api/etcdserverpb/rpc.proto` and `api/mvccpb/kv.proto` of
 //! its source.
 
-use std::fmt;
-
 use prost::{Message, Oneof};
 
 use super::error::not_etcd;
@@ -25,12 +23,12 @@ macro_rules! calls {
 
 calls! {
     Range: "KV/Range" -> RangeReply,
-    Put: "KV/Put" -> Nothing,
+    Put: "KV/Put" -> (),
     Transaction: "KV/Txn" -> TransactionReply,
     EventsRequest: "Watch/Watch" -> EventsReply,
     LeaseGrant: "Lease/LeaseGrant" -> LeaseReply,
     LeaseKeepAlive: "Lease/LeaseKeepAlive" -> LeaseReply,
-    LeaseRevoke: "Lease/LeaseRevoke" -> Nothing,
+    LeaseRevoke: "Lease/LeaseRevoke" -> (),
     Authenticate: "Auth/Authenticate" -> Authenticated,
 }
 
@@ -39,10 +37,6 @@ calls! {
     Status: "Maintenance/Status" -> StatusReply,
     Members: "Cluster/MemberList" -> MembersReply,
 }
-
-/// Which needs no reading.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Nothing {}
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Header {
@@ -236,6 +230,7 @@ pub(super) struct LeaseReply {
     pub(super) ttl: i64,
 }
 
+/// Without `Debug`, as its reply: it would show the password.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 pub(super) struct Authenticate {
@@ -245,23 +240,11 @@ pub(super) struct Authenticate {
     pub(super) password: String,
 }
 
-impl fmt::Debug for Authenticate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Authenticate").field(&self.name).finish()
-    }
-}
-
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 pub(super) struct Authenticated {
     #[prost(string, tag = "2")]
     pub(super) token: String,
-}
-
-impl fmt::Debug for Authenticated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Authenticated")
-    }
 }
 
 #[cfg(feature = "doctor")]
