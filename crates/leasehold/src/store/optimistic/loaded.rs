@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::time::Duration;
 
 use leasehold_core::record::{Environment, Head, Note};
 use leasehold_core::{ClientId, Name, Rows, Slot};
-use tokio::time::timeout;
+use tokio::time::Instant as Deadline;
 
 use super::DOCUMENTS_MAX;
 use super::attempt::damaged;
+use super::cache::Entry;
 use super::documents::{Document, Documents};
 use crate::Result;
 use crate::store::api::{Key, Keyspace, Query, View};
+use crate::store::lock::lock;
 use crate::store::query::RunningQuery;
 use crate::store::records::{ListPart, Record, Records};
 use crate::store::rows::{Damage, DamagedText};
@@ -31,10 +32,8 @@ pub(super) struct Loaded {
     is_last: bool,
 }
 
-async fn in_time<T>(limit: Duration, read: impl Future<Output = Result<T>>) -> Result<T> {
-    let read = timeout(limit, read).await;
-    read.unwrap_or_else(|_| Err(super::no_reply()))
-}
+/// The rows of a document, and the time at which they are read.
+type Seen = (Result<Rows, DamagedText>, Environment);
 
 /// Whether a record that is damaged is read as one that does not exist. As in every store, the description of a client and a
 /// latch hide no lock, and a lock hides no completion of others. A damaged lock is not passed over as free.
@@ -47,37 +46,32 @@ fn is_passed_over(query: &Query, key: &Key, damage: Damage) -> bool {
     }
 }
 
-impl Loaded {
+impl<D: Documents> super::Records<D> {
     /// Reads what the next step of a query needs: its names, and the clients of their leases. Each part of it may take as
-    /// long as the limit.
-    pub(super) async fn read<D: Documents>(
-        (documents, limit): (&D, Duration),
-        query: &RunningQuery,
-        seen: impl Fn(&Key, Document) -> (Result<Rows, DamagedText>, Environment),
-    ) -> Result<Self> {
-        let mut loaded = Self {
+    /// long as a response.
+    pub(super) async fn load(&self, query: &RunningQuery) -> Result<Loaded> {
+        let mut loaded = Loaded {
             is_last: true,
-            ..Self::default()
+            ..Loaded::default()
         };
         let (query, after) = query.position();
-        let source = (documents, limit, query);
         match query {
-            Query::Name { key, .. } => loaded.add(source, vec![key.clone()], &seen).await?,
+            Query::Name { key, .. } => self.add(&mut loaded, query, vec![key.clone()]).await?,
             Query::Client(space, client) => {
                 let key = space.key(Name::of_client(*client));
-                loaded.add(source, vec![key], &seen).await?;
+                self.add(&mut loaded, query, vec![key]).await?;
             }
             Query::Names(space) | Query::Completions(space) => {
                 let mut after = after.to_owned();
                 loop {
-                    let page = in_time(limit, documents.names(space, &after)).await?;
+                    let until = Deadline::now() + self.response_timeout;
+                    let names = self.documents.names(space, &after);
+                    let page = self.in_time(until, names).await??;
                     let keys = page.entries.iter().map(|name| space.key(name.clone()));
-                    loaded.add(source, keys.collect(), &seen).await?;
+                    self.add(&mut loaded, query, keys.collect()).await?;
                     loaded.is_last = page.is_last;
-                    page.entries
-                        .last()
-                        .map_or("", Name::as_str)
-                        .clone_into(&mut after);
+                    let last = page.entries.last();
+                    after = last.map_or_else(String::new, |name| name.as_str().to_owned());
                     loaded.names.extend(page.entries);
                     // A list goes on behind its last entry, so a part of it has one.
                     let is_list = matches!(query, Query::Names(_)) && !loaded.names.is_empty();
@@ -89,43 +83,63 @@ impl Loaded {
             Query::Durability(_) => {}
         }
         let clients = loaded.clients();
-        loaded.add(source, clients, &seen).await?;
+        self.add(&mut loaded, query, clients).await?;
         Ok(loaded)
     }
 
-    async fn add<D: Documents>(
-        &mut self,
-        (documents, limit, query): (&D, Duration, &Query),
-        keys: Vec<Key>,
-        seen: impl Fn(&Key, Document) -> (Result<Rows, DamagedText>, Environment),
-    ) -> Result<()> {
+    async fn add(&self, loaded: &mut Loaded, query: &Query, keys: Vec<Key>) -> Result<()> {
         let (mut keys, mut count) = (&*keys, COUNT_FIRST);
         while !keys.is_empty() {
             let (part, left) = keys.split_at(count.min(keys.len()));
-            let read = in_time(limit, documents.read(part.to_vec())).await?;
+            let until = Deadline::now() + self.response_timeout;
+            let read = self.documents.read(part.to_vec());
+            let read = self.in_time(until, read).await??;
             let texts = read.iter().filter_map(|document| document.text.as_ref());
             count = match texts.map(String::len).sum::<usize>() <= BYTES {
                 true => (count * 2).min(DOCUMENTS_MAX),
                 false => (count / 2).max(1),
             };
             for (key, document) in part.iter().zip(read) {
-                let (rows, environment) = seen(key, document);
+                let (rows, environment) = self.seen(query, key, document);
                 let rows = match rows {
                     Ok(rows) => rows,
                     Err(DamagedText(damage, word)) if is_passed_over(query, key, damage) => {
-                        let lock = key.name.as_str();
-                        tracing::warn!(lock, word, store = %documents, "a damaged record is passed over");
+                        let (lock, store) = (key.name.as_str(), &self.documents);
+                        tracing::warn!(lock, word, %store, "a damaged record is passed over");
                         Rows::default()
                     }
                     Err(found) => return Err(damaged(found).for_lock(&key.name)),
                 };
-                self.records.insert(key.clone(), (rows, environment));
+                loaded.records.insert(key.clone(), (rows, environment));
             }
             keys = left;
         }
         Ok(())
     }
 
+    /// The rows of a document as this process sees them now.
+    fn seen(&self, query: &Query, key: &Key, document: Document) -> Seen {
+        let (received, wall) = (self.clock.now(), self.wall_time());
+        let mut cache = lock(&self.cache);
+        let entry = cache.known(key, Entry::new(document, received));
+        // An observer sends no request in which it would see the holder.
+        if let Query::Name { .. } = query {
+            cache.update_ends(key, &entry);
+        }
+        let ends = cache.ends(key);
+        drop(cache);
+        let environment = entry.environment(received, wall);
+        let Entry {
+            mut rows, header, ..
+        } = entry;
+        if let Ok(rows) = &mut rows {
+            ends.shorten((rows, &header.stamps), environment.now, received);
+        }
+        (rows, environment)
+    }
+}
+
+impl Loaded {
     /// Whether the list of completions has an entry, behind which it goes on.
     fn has_completions(&self) -> bool {
         let mut records = self.records.values();

@@ -45,9 +45,8 @@ use self::attempt::{Part, Run};
 use self::cache::{Cache, Entry};
 use self::documents::{Document, Documents, Garbage, Replaced, Write};
 use self::gc::GarbageCollector;
-use self::loaded::Loaded;
 use self::turns::{Turns, Waiting};
-use super::api::{Capabilities, Key, Keyspace, Page, Query, Reply, WakeupMode};
+use super::api::{Capabilities, Key, Keyspace, Page, Reply, WakeupMode};
 use super::backend::{Backend, ListenChange};
 use super::hub::Hub;
 use super::lock::lock;
@@ -427,33 +426,6 @@ impl<D: Documents> Records<D> {
                 Ok(())
             }
         }
-    }
-
-    /// The documents that the next step of a query needs.
-    async fn load(&self, query: &RunningQuery) -> Result<Loaded> {
-        let wall = self.wall_time();
-        let documents = (&self.documents, self.response_timeout);
-        let is_name = matches!(query.position().0, Query::Name { .. });
-        Loaded::read(documents, query, |key, document| {
-            let received = self.clock.now();
-            let mut cache = lock(&self.cache);
-            let entry = cache.known(key, Entry::new(document, received));
-            // An observer sends no request in which it would see the holder.
-            if is_name {
-                cache.update_ends(key, &entry);
-            }
-            let ends = cache.ends(key);
-            drop(cache);
-            let environment = entry.environment(received, wall);
-            let Entry {
-                mut rows, header, ..
-            } = entry;
-            if let Ok(rows) = &mut rows {
-                ends.shorten((rows, &header.stamps), environment.now, received);
-            }
-            (rows, environment)
-        })
-        .await
     }
 
     fn wall_time(&self) -> StoreTime {
