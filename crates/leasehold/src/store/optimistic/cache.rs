@@ -106,7 +106,7 @@ impl Entry {
 /// The documents that were seen last.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    entries: HashMap<Key, Entry>,
+    pub(super) entries: HashMap<Key, Entry>,
     /// When the leases of the holders of documents end, by all versions that were seen.
     ends: HashMap<Key, Ends>,
     /// The number of names from which ends are looked through for those that nobody needs.
@@ -114,14 +114,10 @@ pub(super) struct Cache {
     /// The names whose observers are registered, and since when.
     watched: HashMap<Key, Instant>,
     /// The versions that writes without a reply would replace.
-    pending: HashMap<Key, Version>,
+    pub(super) pending: HashMap<Key, Version>,
 }
 
 impl Cache {
-    pub(super) fn has(&self, key: &Key) -> bool {
-        self.entries.contains_key(key)
-    }
-
     pub(super) fn get(&self, key: &Key) -> Option<Entry> {
         self.entries.get(key).cloned()
     }
@@ -188,11 +184,6 @@ impl Cache {
             self.pending.clear();
         }
         self.pending.insert(key, replaced);
-    }
-
-    /// The version that a write without a reply would replace.
-    pub(super) fn pending(&self, key: &Key) -> Option<&Version> {
-        self.pending.get(key)
     }
 
     pub(super) fn watched(&self, key: &Key) -> Option<Instant> {

@@ -355,7 +355,7 @@ impl<D: Documents> Records<D> {
         }
         let is_guessed = self.documents.absent().is_some();
         let needs = |part: &&mut Part| {
-            let is_known = is_guessed || lock(&self.cache).has(&part.key);
+            let is_known = is_guessed || lock(&self.cache).entries.contains_key(&part.key);
             !part.is_fresh && (part.needs_fresh || !is_known)
         };
         let keys: Vec<_> = parts
@@ -398,7 +398,7 @@ impl<D: Documents> Records<D> {
         let can_wait = self.documents.capabilities().wakeup == WakeupMode::Grants;
         let cache = lock(&self.cache);
         let ends = cache.ends(&part.key);
-        let must_write = cache.pending(&part.key) == Some(&entry.version);
+        let must_write = cache.pending.get(&part.key) == Some(&entry.version);
         drop(cache);
         part.run(
             (entry, &ends),

@@ -1,5 +1,7 @@
 //! Collects the facts about an ensemble for [`doctor`](crate::doctor). Changes nothing.
 
+use std::sync::Arc;
+
 use super::SERVICE;
 use super::connection::{Connection, SessionId};
 use super::request::read_data;
@@ -19,22 +21,17 @@ const CONFIGURATION: &str = "/zookeeper/config";
 ///
 /// As for [`open`](super::super::open()).
 pub(in crate::store) async fn diagnose(url: &str, options: &OpenOptions) -> Result<ZookeeperFacts> {
-    let address = std::sync::Arc::new(Address::parse(SERVICE, url, options)?);
-    let name = address.to_string();
-    let facts = collect(&name, &address, options).await;
-    facts.map_err(|error| error.at_store(name))
+    let address = Arc::new(Address::parse(SERVICE, url, options)?);
+    let facts = collect(&address, options).await;
+    facts.map_err(|error| error.at_store(&address))
 }
 
-async fn collect(
-    name: &str,
-    address: &std::sync::Arc<Address>,
-    options: &OpenOptions,
-) -> Result<ZookeeperFacts> {
+async fn collect(address: &Arc<Address>, options: &OpenOptions) -> Result<ZookeeperFacts> {
     let settings = Settings {
-        address: std::sync::Arc::clone(address),
+        address: Arc::clone(address),
         tls: address.tls(options, None)?,
         connect_timeout: options.connect_timeout,
-        hub: std::sync::Arc::default(),
+        hub: Arc::default(),
     };
     let connection: Connection = settings.connect(&SessionId::default()).await?;
     let session = connection.timeout;
@@ -49,7 +46,7 @@ async fn collect(
         lines.filter(|line| !line.contains(":observer")).count()
     });
     Ok(ZookeeperFacts {
-        name: name.to_owned(),
+        name: address.to_string(),
         named: address.members.len(),
         voters,
         session,
