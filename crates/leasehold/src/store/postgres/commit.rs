@@ -1,17 +1,13 @@
-//! One transaction on the server, in two round trips: the locks of the names and their records, then the changes.
+//! The second round trip of a transaction on the server: the changes and the commit.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use leasehold_core::{ClientId, StoreTime};
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::cache::Cached;
 use super::error::Fault;
-use super::job::Job;
-use super::load::{Load, load};
 use super::parameters::{Columns, Parameter, classes, numbers, texts};
 use super::records::LoadedRecords;
 use crate::store::api::Key;
@@ -28,7 +24,7 @@ SELECT pg_advisory_xact_lock(l.key) FROM (
 pub(super) const RECORDS: i64 = 1;
 
 /// The seed of the locks of transactions of users.
-const RELIED_ON: i64 = 2;
+pub(super) const RELIED_ON: i64 = 2;
 
 const PUT_HEADS: &str = "
 INSERT INTO leasehold.heads (namespace, tenant, name, value, until)
@@ -70,54 +66,6 @@ pub(super) enum Failed {
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         Self::Reply(error)
-    }
-}
-
-/// Begins a transaction, and runs the jobs in it. Those that must wait for a transaction of a user become `patient`.
-pub(super) async fn run(
-    client: &Client,
-    begin: &str,
-    keys: &BTreeSet<Key>,
-    jobs: &mut Vec<Job>,
-    patient: &mut Vec<Job>,
-    records: &mut LoadedRecords,
-) -> Result<(), Failed> {
-    let keys: Vec<_> = keys.iter().cloned().collect();
-    let columns = Columns::of(keys.iter());
-    let names = columns.parameters();
-    let lock = |seed: &'static i64| {
-        let mut parameters = names.to_vec();
-        parameters.push((seed, Type::INT8));
-        async move { client.query_typed(LOCK, &parameters).await.map(drop) }
-    };
-    let mut sent: Vec<BoxFuture<'_, Result<(), Error>>> = vec![client.batch_execute(begin).boxed()];
-    if jobs.iter().any(|job| job.is_patient) {
-        sent.push(lock(&RELIED_ON).boxed());
-    }
-    sent.push(lock(&RECORDS).boxed());
-    let requests = jobs.iter().flat_map(|job| job.work.requests());
-    let parts = Load::of_requests(keys.clone(), requests);
-    let (sent, loaded) = tokio::join!(biased; join_all(sent), parts.run(client, records));
-    sent.into_iter().collect::<Result<(), _>>()?;
-    loaded?;
-    'run: loop {
-        for index in 0..jobs.len() {
-            let job = jobs.get_mut(index);
-            let Err(fault) = job.map_or(Ok(()), |job| job.work.run(records)) else {
-                continue;
-            };
-            records.reset();
-            match fault {
-                Fault::Missing(need) => load(client, need, records).await?,
-                Fault::ReliedOn => patient.push(jobs.remove(index)),
-                fault => return Err(Failed::Rule(fault)),
-            }
-            continue 'run;
-        }
-        for key in jobs.iter().flat_map(|job| job.work.confirmed()) {
-            records.write_head(key);
-        }
-        return Ok(());
     }
 }
 

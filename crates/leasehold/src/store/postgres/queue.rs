@@ -8,16 +8,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use leasehold_core::ClientId;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
 
 use super::address::Address;
-use super::commit::{self, Failed};
+use super::commit::{self, Failed, LOCK, RECORDS, RELIED_ON};
 use super::connection::Connection;
-use super::error::{describe, no_reply, not_replicated, relied_on, standby};
+use super::error::{Fault, describe, no_reply, not_replicated, relied_on, standby};
 use super::gc::GarbageCollector;
 use super::job::Job;
+use super::load::{Load, load};
+use super::parameters::Columns;
 use super::records::LoadedRecords;
 use crate::Result;
 use crate::store::api::{Key, Reply};
@@ -281,22 +286,7 @@ impl Batch {
             ..LoadedRecords::default()
         };
         self.jobs.append(&mut self.patient);
-        let Self {
-            jobs,
-            patient,
-            keys,
-            ..
-        } = self;
-        match commit::run(
-            &connection.client,
-            &pool.begin,
-            keys,
-            jobs,
-            patient,
-            &mut records,
-        )
-        .await
-        {
+        match self.run_jobs(&connection.client, &mut records).await {
             Ok(()) => Ok(Some((connection, records))),
             Err(Failed::Reply(error)) if has_ended(&error) => Ok(None),
             Err(failed) => {
@@ -313,6 +303,53 @@ impl Batch {
                     Failed::Rule(fault) => fault.into(),
                 })
             }
+        }
+    }
+
+    /// The first round trip: the locks of the names, and their records. Then it runs the jobs. Those that must wait for a
+    /// transaction of a user become `patient`.
+    async fn run_jobs(
+        &mut self,
+        client: &Client,
+        records: &mut LoadedRecords,
+    ) -> Result<(), Failed> {
+        let keys: Vec<_> = self.keys.iter().cloned().collect();
+        let columns = Columns::of(keys.iter());
+        let names = columns.parameters();
+        let lock = |seed: &'static i64| {
+            let mut parameters = names.to_vec();
+            parameters.push((seed, Type::INT8));
+            async move { client.query_typed(LOCK, &parameters).await.map(drop) }
+        };
+        let mut sent: Vec<BoxFuture<'_, Result<(), Error>>> =
+            vec![client.batch_execute(&self.pool.begin).boxed()];
+        if self.is_patient() {
+            sent.push(lock(&RELIED_ON).boxed());
+        }
+        sent.push(lock(&RECORDS).boxed());
+        let requests = self.jobs.iter().flat_map(|job| job.work.requests());
+        let parts = Load::of_requests(keys.clone(), requests);
+        let (sent, loaded) = tokio::join!(biased; join_all(sent), parts.run(client, records));
+        sent.into_iter().collect::<Result<(), _>>()?;
+        loaded?;
+        'run: loop {
+            for index in 0..self.jobs.len() {
+                let job = self.jobs.get_mut(index);
+                let Err(fault) = job.map_or(Ok(()), |job| job.work.run(records)) else {
+                    continue;
+                };
+                records.reset();
+                match fault {
+                    Fault::Missing(need) => load(client, need, records).await?,
+                    Fault::ReliedOn => self.patient.push(self.jobs.remove(index)),
+                    fault => return Err(Failed::Rule(fault)),
+                }
+                continue 'run;
+            }
+            for key in self.jobs.iter().flat_map(|job| job.work.confirmed()) {
+                records.write_head(key);
+            }
+            return Ok(());
         }
     }
 
@@ -341,17 +378,17 @@ impl Batch {
 }
 
 /// Whether an error has this code.
-fn is(error: &tokio_postgres::Error, code: &str) -> bool {
+fn is(error: &Error, code: &str) -> bool {
     error.code().is_some_and(|found| found.code() == code)
 }
 
 /// Whether a server cannot be written. A standby refuses `BEGIN READ WRITE` with `0A000`.
-pub(super) fn refuses_writes(error: &tokio_postgres::Error) -> bool {
+pub(super) fn refuses_writes(error: &Error) -> bool {
     is(error, "25006") || is(error, "0A000")
 }
 
 /// Whether an error means that the connection has ended.
-pub(super) fn has_ended(error: &tokio_postgres::Error) -> bool {
+pub(super) fn has_ended(error: &Error) -> bool {
     match error.code() {
         Some(code) => matches!(code.code(), "57P01" | "57P02" | "57P05"),
         None => true,
