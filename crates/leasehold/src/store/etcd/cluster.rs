@@ -4,15 +4,12 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use hyper::Request;
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, TE};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-use tokio_rustls::TlsConnector;
 
-use super::connection::{Body, Limits, Member, Stream, framed};
-use super::error::{Failed, Remedy, not_etcd};
+use super::connection::{Limits, Member, Stream, framed};
+use super::error::{Failed, Remedy};
 use super::keys::Keys;
 use super::messages::{
     Authenticate, Call, EventsRequest, LeaseGrant, LeaseKeepAlive, LeaseRevoke, Pair, Transaction,
@@ -27,17 +24,10 @@ use crate::{Error, ErrorKind, Result, Secret};
 /// The operations of a transaction. A server takes 128, by default.
 pub(super) const OPERATIONS_MAX: usize = 64;
 
-/// With it a member that has lost the others ends a stream.
-const HAS_LEADER: &str = "hasleader";
-
-/// The token of the user.
-const TOKEN: &str = "token";
-
 /// The members of a cluster, one of which is used until it fails or is slow.
 pub(super) struct Cluster {
     pub(super) address: Address,
     pub(super) keys: Keys,
-    tls: Option<TlsConnector>,
     pub(super) members: Vec<Member>,
     /// The number of the member that is used.
     pub(super) current: watch::Sender<usize>,
@@ -51,9 +41,10 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn new(address: Address, options: &OpenOptions) -> Result<Self> {
         address.credentials()?;
+        let tls = address.tls(options, Some("h2"))?;
+        let members = address.members.iter().cloned();
         Ok(Self {
-            tls: address.tls(options, Some("h2"))?,
-            members: address.members.iter().cloned().map(Member::new).collect(),
+            members: members.map(|at| Member::new(at, tls.clone())).collect(),
             keys: Keys(address.prefix.clone()),
             address,
             current: watch::Sender::new(0),
@@ -69,7 +60,7 @@ impl Cluster {
     pub(super) async fn connect(&self) -> Result<()> {
         let mut failed = None;
         for (nth, member) in self.members.iter().enumerate() {
-            match timeout(self.connect_timeout, member.connect(self.tls.as_ref())).await {
+            match timeout(self.connect_timeout, member.connect()).await {
                 Ok(Ok(())) => {
                     self.current.send_replace(nth);
                     return Ok(());
@@ -124,11 +115,12 @@ impl Cluster {
     pub(super) async fn watch(&self, request: &EventsRequest) -> Result<Stream> {
         let member = self.member(*self.current.borrow());
         let limits = self.limits(Instant::now() + self.limit, false);
-        let token = self.token(member, limits).await;
-        let token = token.map_err(|failed| failed.error)?;
-        let request = self.request::<EventsRequest>(member, token.as_ref(), framed(request))?;
-        let stream = member.stream(self.tls.as_ref(), request, limits).await;
-        stream.map_err(|failed| failed.error)
+        let stream = async {
+            let token = self.token(member, limits).await?;
+            let request = member.request::<EventsRequest>(token.as_ref(), framed(request))?;
+            member.stream(request, limits).await
+        };
+        stream.await.map_err(|failed| failed.error)
     }
 
     /// A new lease, which ends after this time without a renewal.
@@ -181,9 +173,8 @@ impl Cluster {
         let member = self.member(nth);
         let limits = self.limits(end, is_repeatable);
         let token = self.token(member, limits).await?;
-        let request = self.request::<C>(member, token.as_ref(), body.clone());
-        let request = request.map_err(Failed::certain)?;
-        member.call(self.tls.as_ref(), request, limits).await
+        let request = member.request::<C>(token.as_ref(), body.clone())?;
+        member.call(request, limits).await
     }
 
     /// Uses the next member, unless another call did that.
@@ -230,11 +221,10 @@ impl Cluster {
             name: user.to_owned(),
             password: password.expose().to_owned(),
         });
-        let request = self.request::<Authenticate>(member, None, body);
-        let request = request.map_err(Failed::certain)?;
+        let request = member.request::<Authenticate>(None, body)?;
         let replied = limits.connected;
         let limits = Limits { replied, ..limits };
-        let called = member.call(self.tls.as_ref(), request, limits).await;
+        let called = member.call(request, limits).await;
         // Whatever became of this call, that for which it is was not sent.
         let reply: <Authenticate as Call>::Reply = called.map_err(|failed| Failed {
             is_certain: true,
@@ -243,26 +233,6 @@ impl Cluster {
         let token = Secret::from(reply.token);
         *lock(&self.token) = Some(token.clone());
         Ok(Some(token))
-    }
-
-    fn request<C: Call>(
-        &self,
-        member: &Member,
-        token: Option<&Secret>,
-        body: Bytes,
-    ) -> Result<Request<Body>> {
-        let scheme = match self.tls {
-            Some(_) => "https",
-            None => "http",
-        };
-        let mut request = Request::post(format!("{scheme}://{}{}", member.address(), C::PATH))
-            .header(CONTENT_TYPE, "application/grpc")
-            .header(TE, "trailers")
-            .header(HAS_LEADER, "true");
-        if let Some(token) = token {
-            request = request.header(TOKEN, token.expose());
-        }
-        request.body(Body::new(body)).map_err(|_| not_etcd())
     }
 }
 

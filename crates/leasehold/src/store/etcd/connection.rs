@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http2::{self, SendRequest};
-use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::header::{CONTENT_TYPE, HeaderMap, TE};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
@@ -16,10 +16,10 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::error::{Failed, described, no_reply, not_etcd, refused};
-use super::messages::EventsReply;
+use super::messages::{Call, EventsReply};
 use crate::error::invalid;
 use crate::store::lock::lock;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Secret};
 
 /// The longest reply.
 const REPLY_MAX: usize = 64 * 1024 * 1024;
@@ -27,13 +27,19 @@ const REPLY_MAX: usize = 64 * 1024 * 1024;
 /// A flag, which is set if the message is compressed, and its length.
 const PREFIX: usize = 5;
 
+/// With it a member that has lost the others ends a stream.
+const HAS_LEADER: &str = "hasleader";
+
+/// The token of the user.
+const TOKEN: &str = "token";
+
 pub(super) type Body = Full<Bytes>;
 
 /// A member of the cluster.
-#[derive(Debug)]
 pub(super) struct Member {
     host: String,
     port: u16,
+    tls: Option<TlsConnector>,
     connection: Mutex<Option<SendRequest<Body>>>,
 }
 
@@ -55,10 +61,11 @@ pub(super) struct Stream {
 struct Frames(Vec<u8>);
 
 impl Member {
-    pub(super) fn new((host, port): (String, u16)) -> Self {
+    pub(super) fn new((host, port): (String, u16), tls: Option<TlsConnector>) -> Self {
         Self {
             host,
             port,
+            tls,
             connection: Mutex::default(),
         }
     }
@@ -71,21 +78,39 @@ impl Member {
         }
     }
 
-    /// Connects, and keeps the connection.
-    pub(super) async fn connect(&self, tls: Option<&TlsConnector>) -> Result<()> {
-        let connection = self.open(tls).await?;
-        *lock(&self.connection) = Some(connection);
-        Ok(())
+    /// A call as it is sent, with the token of the user, if one was given.
+    pub(super) fn request<C: Call>(
+        &self,
+        token: Option<&Secret>,
+        body: Bytes,
+    ) -> Result<Request<Body>, Failed> {
+        let scheme = match self.tls {
+            Some(_) => "https",
+            None => "http",
+        };
+        let mut request = Request::post(format!("{scheme}://{}{}", self.address(), C::PATH))
+            .header(CONTENT_TYPE, "application/grpc")
+            .header(TE, "trailers")
+            .header(HAS_LEADER, "true");
+        if let Some(token) = token {
+            request = request.header(TOKEN, token.expose());
+        }
+        let request = request.body(Body::new(body));
+        request.map_err(|_| Failed::certain(not_etcd()))
+    }
+
+    /// Connects, unless there is a connection.
+    pub(super) async fn connect(&self) -> Result<()> {
+        self.connection().await.map(drop)
     }
 
     /// Sends a request, and returns the message that replies to it.
     pub(super) async fn call<M: Message + Default>(
         &self,
-        tls: Option<&TlsConnector>,
         request: Request<Body>,
         limits: Limits,
     ) -> Result<M, Failed> {
-        let response = self.send(tls, request, limits).await?;
+        let response = self.send(request, limits).await?;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = Limited::new(response.into_body(), REPLY_MAX).collect();
         let body = match timeout_at(limits.replied, body).await {
@@ -109,11 +134,10 @@ impl Member {
     /// Sends a request, and returns the replies to it as they come.
     pub(super) async fn stream(
         &self,
-        tls: Option<&TlsConnector>,
         request: Request<Body>,
         limits: Limits,
     ) -> Result<Stream, Failed> {
-        let response = self.send(tls, request, limits).await?;
+        let response = self.send(request, limits).await?;
         check(response.status(), response.headers(), &[])?;
         if response.headers().contains_key(STATUS) {
             outcome(response.headers())?;
@@ -127,12 +151,11 @@ impl Member {
     /// Sends a request on the connection, or on a new one.
     async fn send(
         &self,
-        tls: Option<&TlsConnector>,
         mut request: Request<Body>,
         limits: Limits,
     ) -> Result<Response<Incoming>, Failed> {
         loop {
-            let connecting = timeout_at(limits.connected, self.connection(tls)).await;
+            let connecting = timeout_at(limits.connected, self.connection()).await;
             let connecting =
                 connecting.map_err(|_| Failed::unsent(unreachable("no connection in time")))?;
             let (mut connection, is_new) = connecting.map_err(Failed::unsent)?;
@@ -161,26 +184,26 @@ impl Member {
     }
 
     /// The connection, or a new one, and whether it is that.
-    async fn connection(&self, tls: Option<&TlsConnector>) -> Result<(SendRequest<Body>, bool)> {
+    async fn connection(&self) -> Result<(SendRequest<Body>, bool)> {
         let known = lock(&self.connection).clone();
         if let Some(mut connection) = known
             && connection.ready().await.is_ok()
         {
             return Ok((connection, false));
         }
-        let connection = self.open(tls).await?;
+        let connection = self.open().await?;
         *lock(&self.connection) = Some(connection.clone());
         Ok((connection, true))
     }
 
-    async fn open(&self, tls: Option<&TlsConnector>) -> Result<SendRequest<Body>> {
+    async fn open(&self) -> Result<SendRequest<Body>> {
         let opened = TcpStream::connect((self.host.as_str(), self.port)).await;
         let stream = opened.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
         let stream = stream.map_err(|error| {
             let cause = format!("no connection to the server ({error})");
             unreachable(&cause).with_source(error)
         })?;
-        let Some(tls) = tls else {
+        let Some(tls) = &self.tls else {
             return handshake(stream).await;
         };
         let name = ServerName::try_from(self.host.clone()).map_err(|error| {
