@@ -18,7 +18,6 @@ mod connection;
 mod diagnose;
 mod error;
 mod gc;
-mod job;
 mod listener;
 mod load;
 mod need;

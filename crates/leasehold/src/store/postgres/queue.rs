@@ -20,7 +20,6 @@ use super::commit::{self, Failed, LOCK, RECORDS, RELIED_ON};
 use super::connection::Connection;
 use super::error::{Fault, describe, no_reply, not_replicated, relied_on, standby};
 use super::gc::GarbageCollector;
-use super::job::Job;
 use super::load::{Load, load};
 use super::parameters::Columns;
 use super::records::LoadedRecords;
@@ -53,6 +52,18 @@ pub(super) struct Pool {
     state: Mutex<State>,
     gc: Mutex<GarbageCollector>,
     pub(super) transactions: AtomicU64,
+}
+
+/// A batch of requests that waits or is under way.
+#[derive(Debug)]
+struct Job {
+    work: Work,
+    /// The caller of work that is left of others is gone.
+    reply: Option<oneshot::Sender<Vec<Reply>>>,
+    /// When nobody waits any longer.
+    until: Instant,
+    /// Whether it waits for transactions of users, and so is run alone.
+    is_patient: bool,
 }
 
 #[derive(Debug, Default)]
