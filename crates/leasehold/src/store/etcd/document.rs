@@ -62,13 +62,9 @@ mod tests {
                 value: value.into(),
                 ..Pair::default()
             };
-            let Stored {
-                version,
-                mark,
-                text,
-            } = Stored::of(Some(&pair));
-            assert_eq!(version.0, "7");
-            (mark, text.unwrap())
+            let stored = Stored::of(Some(&pair));
+            assert_eq!(stored.version.0, "7");
+            (stored.mark, stored.text.unwrap())
         };
         let absent = Stored::of(None);
         assert_eq!((absent.version.0.as_str(), absent.text), ("0", None));

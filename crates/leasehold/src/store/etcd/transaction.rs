@@ -198,6 +198,8 @@ pub(super) fn outcome(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::ErrorKind;
     use crate::store::api::fixture::key;
@@ -237,19 +239,13 @@ mod tests {
         let Some(Request::Transaction(nested)) = &body.success[1].request else {
             panic!("{body:?}");
         };
-        let puts: Vec<_> = nested
-            .success
-            .iter()
-            .map(|it| match &it.request {
-                Some(Request::Put(put)) => put.key.clone(),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        let keys: std::collections::BTreeSet<_> = puts.iter().collect();
-        assert_eq!(
-            (puts.len(), keys.len()),
-            (MESSAGES_MAX + 1, MESSAGES_MAX + 1)
-        );
+        let key = |it: &Operation| match &it.request {
+            Some(Request::Put(put)) => put.key.clone(),
+            other => panic!("{other:?}"),
+        };
+        let keys: BTreeSet<_> = nested.success.iter().map(key).collect();
+        assert_eq!(nested.success.len(), MESSAGES_MAX + 1);
+        assert_eq!(keys.len(), MESSAGES_MAX + 1);
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Postgres {
                 && self.sessions.has_begun()
             {
                 self.watched
-                    .register(client, self.pool.begin(), self.watcher, key)
+                    .register(client, &self.pool.begin, self.watcher, key)
                     .await?;
             }
             while read::step(client, query).await? {}

@@ -47,7 +47,8 @@ pub(super) struct Pool {
     pub(super) address: Address,
     /// How long a job may take until its commit is sent.
     limit: Duration,
-    begin: String,
+    /// Begins a transaction that writes.
+    pub(super) begin: String,
     watcher: ClientId,
     state: Mutex<State>,
     gc: Mutex<GarbageCollector>,
@@ -123,11 +124,6 @@ impl Pool {
         state.queue.push_back(job);
         drop(state);
         self.start();
-    }
-
-    /// Begins a transaction that writes.
-    pub(super) fn begin(&self) -> &str {
-        &self.begin
     }
 
     /// A connection without a job, or a new one. It is given back by [`Pool::put_back`].

@@ -268,6 +268,12 @@ mod tests {
         (inboxes, server)
     }
 
+    /// The nodes of the client.
+    fn nodes(inboxes: &Inboxes) -> (String, String) {
+        let paths = &inboxes.paths;
+        (paths.client(client()), paths.inbox(client()))
+    }
+
     fn done() -> (i32, Writer) {
         (0, Writer::default().int(-1).flag(true).int(-1))
     }
@@ -287,10 +293,7 @@ mod tests {
         let replies = [failed(1, exists), failed(0, exists), done()];
         let (begun, requests) = tokio::join!(inboxes.begin(client()), server.reply(replies));
         begun.unwrap();
-        let (node, inbox) = (
-            inboxes.paths.client(client()),
-            inboxes.paths.inbox(client()),
-        );
+        let (node, inbox) = nodes(&inboxes);
         let last = Request::multi(&[
             Request::delete(&node),
             Request::create(&node, &[], Mode::Ephemeral, OWN),
@@ -306,10 +309,7 @@ mod tests {
         let replies = [messages, failed(0, code::NODE_EXISTS)];
         let (discarded, requests) = tokio::join!(inboxes.discard(client()), server.reply(replies));
         discarded.unwrap();
-        let (node, inbox) = (
-            inboxes.paths.client(client()),
-            inboxes.paths.inbox(client()),
-        );
+        let (node, inbox) = nodes(&inboxes);
         let last = Request::multi(&[
             Request::create(&node, &[], Mode::Persistent, OWN),
             Request::delete(&format!("{inbox}/m-0")),
