@@ -79,27 +79,22 @@ impl Notifier for Inbox {
         let created = timeout(PROBE, messages.next()).await;
         check(&created.map_err(|_| no_reply())??)?;
         self.put_own(lease).await?;
-        let mut session = Session {
+        let mut registered = BTreeSet::new();
+        let wanted = clients.wanted();
+        self.register(lease, &mut registered, wanted).await?;
+        clients.set_registered(registered.clone());
+        Ok(Session {
             lease,
             messages,
-            registered: BTreeSet::new(),
-        };
-        self.register(session.lease, &mut session.registered, clients.wanted())
-            .await?;
-        clients.set_registered(session.registered.clone());
-        Ok(session)
+            registered,
+        })
     }
 
-    async fn serve(&self, session: Session, clients: &Clients) {
-        let Session {
-            lease,
-            mut messages,
-            registered,
-        } = session;
+    async fn serve(&self, mut session: Session, clients: &Clients) {
         let mut member = self.cluster.current.subscribe();
         let reason = tokio::select! {
-            received = self.receive(&mut messages) => received,
-            kept = self.keep(lease, registered, clients) => kept,
+            received = self.receive(&mut session.messages) => received,
+            kept = self.keep(session.lease, session.registered, clients) => kept,
             _ = member.changed() => Ok(()),
         };
         if let Err(error) = reason {

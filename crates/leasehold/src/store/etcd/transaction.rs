@@ -102,10 +102,8 @@ pub(super) fn request(
 ) -> Transaction {
     let mut slots = HashMap::new();
     let mut operations = Vec::with_capacity(part.len());
-    for Nested {
-        write, messages, ..
-    } in part
-    {
+    for nested in part {
+        let write = nested.write;
         let key = keys.document(&write.key);
         // No document has a version that is not a number.
         let seen = write.seen.0.parse().unwrap_or(-1);
@@ -115,7 +113,7 @@ pub(super) fn request(
             None => delete(&key),
         }];
         let mut failure = vec![range(&key)];
-        for message in *messages {
+        for message in nested.messages {
             if let Some((listens, delivery)) = delivery(keys, routes, &mut slots, message) {
                 compare.push(listens);
                 success.push(delivery);
@@ -172,9 +170,7 @@ pub(super) fn outcome(
     nested: &Nested<'_>,
     routes: &HashMap<ClientId, Route>,
 ) -> Result<Outcome> {
-    let Nested {
-        write, messages, ..
-    } = nested;
+    let (write, messages) = (nested.write, nested.messages);
     let inner = reply.nested(at)?;
     if inner.succeeded {
         let header = reply.header.as_ref().ok_or_else(not_etcd)?;

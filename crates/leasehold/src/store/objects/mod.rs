@@ -56,16 +56,14 @@ impl ObjectsStore {
     #[doc(hidden)]
     pub async fn open_url(url: &str, options: &OpenOptions) -> Result<Self> {
         let objects = Objects::new(url, options)?;
-        let ignored = objects.ignored_condition().await;
-        match ignored {
-            Ok(None) => {
-                let hub = Arc::default();
-                let optimistic = Optimistic::new(objects, &hub, options)?;
-                Ok(Self::with_hub(optimistic, hub))
-            }
-            Ok(Some(condition)) => Err(error::ignored(condition).at_store(objects)),
-            Err(error) => Err(error.at_store(objects)),
-        }
+        let checked = match objects.ignored_condition().await {
+            Ok(Some(condition)) => Err(error::ignored(condition)),
+            checked => checked.map(drop),
+        };
+        checked.map_err(|error| error.at_store(&objects))?;
+        let hub = Arc::default();
+        let optimistic = Optimistic::new(objects, &hub, options)?;
+        Ok(Self::with_hub(optimistic, hub))
     }
 }
 

@@ -108,14 +108,9 @@ impl Part {
         }
         let environment = entry.environment(started, wall);
         let now = environment.now;
-        let Entry {
-            version,
-            rows,
-            header,
-            ..
-        } = entry;
-        let is_damaged = rows.is_err();
-        let before = match rows {
+        let header = entry.header;
+        let is_damaged = entry.rows.is_err();
+        let before = match entry.rows {
             Ok(mut rows) => {
                 known_ends.shorten((&mut rows, &header.stamps), now, started);
                 rows
@@ -137,13 +132,8 @@ impl Part {
         if let Some(span) = self.watches_for {
             transaction.watchers.insert(watcher, now.after_span(span));
         }
-        let DocumentTransaction {
-            mut rows,
-            asked,
-            mut watchers,
-            messages,
-            ..
-        } = transaction;
+        let (mut rows, mut watchers) = (transaction.rows, transaction.watchers);
+        let (asked, messages) = (transaction.asked, transaction.messages);
         if !asked.is_empty() {
             self.asked = asked;
             return Run::Again;
@@ -162,7 +152,7 @@ impl Part {
             };
         }
         let next = Entry {
-            version,
+            version: entry.version,
             header: Header {
                 time: now,
                 commits: header.commits.wrapping_add(1),

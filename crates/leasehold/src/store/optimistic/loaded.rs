@@ -129,11 +129,9 @@ impl<D: Documents> super::Records<D> {
         let ends = cache.ends(key);
         drop(cache);
         let environment = entry.environment(received, wall);
-        let Entry {
-            mut rows, header, ..
-        } = entry;
+        let mut rows = entry.rows;
         if let Ok(rows) = &mut rows {
-            ends.shorten((rows, &header.stamps), environment.now, received);
+            ends.shorten((rows, &entry.header.stamps), environment.now, received);
         }
         (rows, environment)
     }

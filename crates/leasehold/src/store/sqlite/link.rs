@@ -51,22 +51,14 @@ impl Link {
             self.file = None;
             self.hub.interrupted();
         }
-        let Self {
-            path,
-            machine,
-            file,
-            liveness,
-            ..
-        } = self;
-        let file = match file {
-            Some(file) => file,
+        Ok(match self.file {
+            Some(ref file) => file,
             None => {
-                let opened = busy::retry(until, || File::open(path, machine))?;
-                *liveness = None;
-                file.insert(opened)
+                let opened = busy::retry(until, || File::open(&self.path, &self.machine))?;
+                self.liveness = None;
+                &*self.file.insert(opened)
             }
-        };
-        Ok(file)
+        })
     }
 
     /// Recovers from a fault for the next request, where that is possible.
