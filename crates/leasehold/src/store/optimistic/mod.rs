@@ -307,7 +307,6 @@ impl<D: Documents> Records<D> {
                 let written = written.map(|entry| Entry { version, ..entry });
                 lock(&self.cache).put(key, written);
                 part.finish(replies, rest);
-                None
             }
             Replaced::Conflict(document) => {
                 let received = self.clock.now();
@@ -316,7 +315,7 @@ impl<D: Documents> Records<D> {
                 part.needs_fresh = true;
                 part.conflicts += 1;
                 lock(&self.cache).put(key, entry);
-                Some(part)
+                return Some(part);
             }
             Replaced::Unreachable(client) => {
                 part.alive.insert(client, false);
@@ -325,26 +324,19 @@ impl<D: Documents> Records<D> {
                 let others = watchers.filter(|it| **it != self.watcher);
                 let unknown = others.filter(|it| !part.alive.contains_key(*it));
                 part.asked = unknown.copied().collect();
-                Some(part)
+                return Some(part);
             }
-            Replaced::Rejected(error) => {
-                part.fail(error, true, replies);
-                None
-            }
+            Replaced::Rejected(error) => part.fail(error, true, replies),
             // The version that is known stays: the next write replaces the same one, or finds another.
-            Replaced::Unknown(error) => {
-                part.fail(error, false, replies);
-                None
-            }
+            Replaced::Unknown(error) => part.fail(error, false, replies),
         }
+        None
     }
 
     /// Reads what the parts need: documents, and which clients of other processes are alive.
     async fn prepare(&self, parts: &mut [Part], until: Deadline) -> Result<()> {
-        let asked: Vec<ClientId> = parts
-            .iter_mut()
-            .flat_map(|part| std::mem::take(&mut part.asked))
-            .collect();
+        let asked = parts.iter_mut().map(|part| std::mem::take(&mut part.asked));
+        let asked: Vec<ClientId> = asked.flatten().collect();
         if !asked.is_empty() {
             let alive = self.documents.alive(asked.clone());
             let alive = self.in_time(until, alive).await??;
