@@ -51,12 +51,8 @@ impl<'a> Nested<'a> {
             room = room.saturating_sub(message.len());
             fits
         };
-        let count = write
-            .messages
-            .iter()
-            .take(MESSAGES_MAX)
-            .take_while(fits)
-            .count();
+        let messages = write.messages.iter().take(MESSAGES_MAX);
+        let count = messages.take_while(fits).count();
         Self {
             nth,
             write,
@@ -179,13 +175,11 @@ pub(super) fn outcome(
     }
     let stored = Stored::of(inner.found(0)?);
     if stored.version == write.seen {
-        let sent = messages
-            .iter()
-            .filter_map(|(client, _)| Some((client, routes.get(client)?)));
-        for (nth, (client, route)) in sent.enumerate() {
+        let route = |(client, _): &(ClientId, String)| Some((*client, routes.get(client)?));
+        for (nth, (client, route)) in messages.iter().filter_map(route).enumerate() {
             let found = Route::of(inner.found(nth + 1)?);
             if found.as_ref() != Some(route) {
-                return Ok(Outcome::Moved(*client, found));
+                return Ok(Outcome::Moved(client, found));
             }
         }
     }

@@ -280,23 +280,31 @@ pub(super) async fn load(
         }
         Need::Heads(space, after) => load_heads(client, &space, after, records).await,
         Need::Completions(space, after) => {
-            let (namespace, tenant) = (space.namespace().as_str(), space.tenant().as_str());
-            let max = position(ROWS_MAX - 1);
-            let parameters: [Parameter<'_>; 5] = [
-                (&namespace, Type::TEXT),
-                (&tenant, Type::TEXT),
-                (&after.0, Type::TEXT),
-                (&after.1, Type::TEXT),
-                (&max, Type::INT8),
-            ];
-            let rows = client.query_typed(NOTES, &parameters).await?;
-            let rows = rows
-                .iter()
-                .map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
+            let behind = [after.0.as_str(), after.1.as_str()];
+            let rows = list(client, NOTES, &space, &behind).await?;
+            let rows = rows.iter();
+            let rows = rows.map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
             records.notes = Some((after, rows.collect::<Result<_, Error>>()?));
             Ok(())
         }
     }
+}
+
+/// The next rows of a list of a keyspace, behind these values.
+async fn list(
+    client: &Client,
+    sql: &str,
+    space: &Keyspace,
+    behind: &[&str],
+) -> Result<Vec<Row>, Error> {
+    let space = [space.namespace().as_str(), space.tenant().as_str()];
+    let max = position(ROWS_MAX - 1);
+    let mut parameters: Vec<Parameter<'_>> = Vec::new();
+    for text in space.iter().chain(behind) {
+        parameters.push((text, Type::TEXT));
+    }
+    parameters.push((&max, Type::INT8));
+    client.query_typed(sql, &parameters).await
 }
 
 /// Loads heads, and what is listed of locks: their holders, their waiters, and the descriptions of the clients of both.
@@ -306,18 +314,9 @@ async fn load_heads(
     after: String,
     records: &mut LoadedRecords,
 ) -> Result<(), Error> {
-    let (namespace, tenant) = (space.namespace().as_str(), space.tenant().as_str());
-    let max = position(ROWS_MAX - 1);
-    let parameters: [Parameter<'_>; 4] = [
-        (&namespace, Type::TEXT),
-        (&tenant, Type::TEXT),
-        (&after, Type::TEXT),
-        (&max, Type::INT8),
-    ];
-    let rows = client.query_typed(HEADS, &parameters).await?;
-    let rows = rows
-        .iter()
-        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+    let rows = list(client, HEADS, space, &[&after]).await?;
+    let rows = rows.iter();
+    let rows = rows.map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
     let rows: Vec<(String, String)> = rows.collect::<Result<_, Error>>()?;
     let mut locks = Load {
         waiters_max: View::WAITERS_MAX,

@@ -163,19 +163,12 @@ impl Pool {
         let (mut jobs, mut keys) = (Vec::<Job>::new(), BTreeSet::new());
         let (mut passed, mut ops) = (HashSet::new(), 0);
         for job in std::mem::take(&mut state.queue) {
-            let names: Vec<_> = job
-                .work
-                .requests()
-                .iter()
-                .map(|request| request.key.clone())
-                .collect();
+            let requests = job.work.requests().iter();
+            let names: Vec<_> = requests.map(|request| request.key.clone()).collect();
             let is_alone = job.is_patient || jobs.iter().any(|taken| taken.is_patient);
             let has_room = jobs.is_empty() || (!is_alone && ops + job.work.len() <= OPS_MAX);
-            if has_room
-                && !names
-                    .iter()
-                    .any(|key| state.busy.contains(key) || passed.contains(key))
-            {
+            let is_taken = |key: &Key| state.busy.contains(key) || passed.contains(key);
+            if has_room && !names.iter().any(is_taken) {
                 ops += job.work.len();
                 keys.extend(names);
                 jobs.push(job);
@@ -201,12 +194,8 @@ impl Pool {
 
 impl Batch {
     async fn run(mut self) {
-        let until = self
-            .jobs
-            .iter()
-            .map(|job| job.until)
-            .min()
-            .unwrap_or_else(Instant::now);
+        let until = self.jobs.iter().map(|job| job.until).min();
+        let until = until.unwrap_or_else(Instant::now);
         let is_sent = AtomicBool::new(false);
         match self.commit(until, &is_sent).await {
             Ok(connection) => {

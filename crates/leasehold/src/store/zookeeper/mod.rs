@@ -211,10 +211,8 @@ impl Documents for Zookeeper {
         self.inboxes.register().await?;
         // The server may be behind the others. Requests of a session are served in order.
         let synced = self.session().call(Request::sync(&self.paths.0));
-        let calls: Vec<_> = keys
-            .iter()
-            .map(|key| self.session().call(Request::get(&self.paths.document(key))))
-            .collect();
+        let call = |key: &Key| self.session().call(Request::get(&self.paths.document(key)));
+        let calls: Vec<_> = keys.iter().map(call).collect();
         synced.await?;
         let mut documents = Vec::with_capacity(keys.len());
         for call in calls {

@@ -158,11 +158,8 @@ impl Remote {
 
     /// Sends without waiting for a client that is stopped or was just killed.
     fn send(&self) {
-        let mut sent = self
-            .messages
-            .iter()
-            .map(|message| self.socket.send(message.as_bytes()));
-        if let Err(error) = sent.try_for_each(|bytes| bytes.map(drop)) {
+        let send = |message: &String| self.socket.send(message.as_bytes()).map(drop);
+        if let Err(error) = self.messages.iter().try_for_each(send) {
             tracing::debug!(client = %self.client, %error, "a client was not notified");
         }
     }
