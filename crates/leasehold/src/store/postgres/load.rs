@@ -224,13 +224,11 @@ impl Load {
                 (HEAD, _) => cached.head = Some(read_head(&value)),
                 (RELIED_ON, _) => cached.is_relied_on = flag,
                 (COUNT, _) => {
-                    let count = place
-                        .and_then(|count| u32::try_from(count).ok())
-                        .unwrap_or(u32::MAX);
+                    let count = place.and_then(|count| u32::try_from(count).ok());
+                    let count = count.unwrap_or(u32::MAX);
                     let range = self.counts.iter().find(|(of, ..)| *of == at);
-                    cached
-                        .counts
-                        .extend(range.map(|(_, from, to)| ((*from, *to), count)));
+                    let counted = range.map(|(_, from, to)| ((*from, *to), count));
+                    cached.counts.extend(counted);
                 }
                 (QUEUED, _) => {
                     let at = place.unwrap_or_default();
@@ -238,14 +236,12 @@ impl Load {
                     cached.places.insert(at, id.clone());
                     let client = client_of(&id).map(|client| (client, flag));
                     records.alive.extend(client);
-                    cached
-                        .members
-                        .insert((WAITER, id), Some(Member { value, place }));
+                    let member = Member { value, place };
+                    cached.members.insert((WAITER, id), Some(member));
                 }
                 (_, Ok(class)) => {
-                    cached
-                        .members
-                        .insert((class, id), Some(Member { value, place }));
+                    let member = Member { value, place };
+                    cached.members.insert((class, id), Some(member));
                 }
                 (_, Err(_)) => {}
             }

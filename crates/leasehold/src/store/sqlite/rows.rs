@@ -63,7 +63,8 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
 
     fn head(&mut self) -> Result<Head, Fault> {
         let (namespace, tenant, name) = columns(self.key);
-        let mut heads = self.select(
+        let mut heads = select(
+            self.db,
             "SELECT value FROM heads WHERE namespace = ?1 AND tenant = ?2 AND name = ?3",
             [namespace, tenant, name],
             head_of,
@@ -81,7 +82,8 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
 
     fn holders(&mut self) -> Result<Vec<Holder>, Fault> {
         let (namespace, tenant, name) = columns(self.key);
-        let mut holders = self.select(
+        let mut holders = select(
+            self.db,
             "SELECT id, value, place FROM members
              WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3",
             params![namespace, tenant, name, HOLDER],
@@ -104,7 +106,8 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
 
     fn waiter_from(&mut self, place: u64) -> Result<Option<Waiter>, Fault> {
         let (namespace, tenant, name) = columns(self.key);
-        let mut waiters = self.select(
+        let mut waiters = select(
+            self.db,
             "SELECT id, value, place FROM members
              WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND place >= ?4
              ORDER BY place LIMIT 1",
@@ -119,7 +122,8 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
 
     fn waiters_between(&mut self, from: u64, to: u64) -> Result<u32, Fault> {
         let (namespace, tenant, name) = columns(self.key);
-        let mut counts = self.select(
+        let mut counts = select(
+            self.db,
             "SELECT count(*) FROM members
              WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND place >= ?4 AND place < ?5",
             params![namespace, tenant, name, signed(from), signed(to)],
@@ -147,7 +151,8 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
 impl<F: FnMut(ClientId) -> bool> Record for StoredRecord<'_, F> {
     fn waiting(&mut self, _: &Environment, max: usize) -> Result<Vec<LeaseId>, Fault> {
         let (namespace, tenant, name) = columns(self.key);
-        let leases = self.select(
+        let leases = select(
+            self.db,
             "SELECT id FROM members
              WHERE namespace = ?1 AND tenant = ?2 AND name = ?3 AND place >= 0
              ORDER BY place LIMIT ?4",
@@ -230,23 +235,14 @@ impl<'a, F> StoredRecord<'a, F> {
 
     fn row(&self, part: &Part) -> Result<Option<Row>, Fault> {
         let (namespace, tenant, name) = columns(self.key);
-        let mut members = self.select(
+        let mut members = select(
+            self.db,
             "SELECT value, place FROM members
              WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3 AND id = ?5",
             params![namespace, tenant, name, class(part), part.id()],
             |row| member(part, row),
         )?;
         Ok(members.pop())
-    }
-
-    /// Reads all rows of a statement.
-    fn select<T>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        read: impl Fn(&rusqlite::Row<'_>) -> Result<T, Fault>,
-    ) -> Result<Vec<T>, Fault> {
-        select(self.db, sql, params, read)
     }
 
     fn execute(&self, sql: &str, params: impl Params) -> Result<(), Fault> {
