@@ -25,9 +25,6 @@ const CHECK: i32 = 13;
 const MULTI: i32 = 14;
 const ERROR: i32 = -1;
 
-const EPHEMERAL: i32 = 1;
-const SEQUENTIAL: i32 = 2;
-
 /// All rights.
 const ALL: i32 = 31;
 
@@ -49,14 +46,14 @@ pub(super) enum Access {
     Creator,
 }
 
-/// The lifetime and the name of a node.
+/// The lifetime and the name of a node, by its flags.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mode {
-    Persistent,
+    Persistent = 0,
     /// It ends with the session.
-    Ephemeral,
+    Ephemeral = 1,
     /// The server appends a growing number to its name.
-    Sequential,
+    Sequential = 2,
 }
 
 impl Request {
@@ -69,13 +66,9 @@ impl Request {
             Access::Everybody => ("world", "anyone"),
             Access::Creator => ("auth", ""),
         };
-        let flags = match mode {
-            Mode::Persistent => 0,
-            Mode::Ephemeral => EPHEMERAL,
-            Mode::Sequential => SEQUENTIAL,
-        };
         let body = Writer::default().text(path).bytes(data);
-        let body = body.int(1).int(ALL).text(scheme).text(id).int(flags);
+        let body = body.int(1).int(ALL).text(scheme).text(id);
+        let body = body.int(mode as i32);
         Self::new(CREATE, body)
     }
 

@@ -191,13 +191,6 @@ impl fmt::Debug for Session {
     }
 }
 
-/// How a connection ended.
-enum End {
-    /// The store was dropped.
-    Closed,
-    Lost(Error),
-}
-
 impl Shared {
     /// Connects anew after the end of another task.
     async fn restart(&self, mut calls: Calls) {
@@ -210,7 +203,7 @@ impl Shared {
     /// Has connections until the store is dropped.
     async fn run(&self, mut connection: Connection, mut calls: Calls) {
         loop {
-            let End::Lost(error) = self.serve(&mut connection, &mut calls).await else {
+            let Some(error) = self.serve(&mut connection, &mut calls).await else {
                 return;
             };
             let store = &self.settings.address;
@@ -251,8 +244,8 @@ impl Shared {
         Some(connection)
     }
 
-    /// Sends requests and passes replies on until the connection ends.
-    async fn serve(&self, connection: &mut Connection, calls: &mut Calls) -> End {
+    /// Sends requests and passes replies on until the connection is lost. `None`: the store was dropped.
+    async fn serve(&self, connection: &mut Connection, calls: &mut Calls) -> Option<Error> {
         let mut waiting = VecDeque::new();
         let (tick, silence) = (connection.timeout / 3, connection.timeout * 2 / 3);
         let (mut pinged, mut number) = (Instant::now(), 0_i32);
@@ -263,7 +256,7 @@ impl Shared {
                 call = calls.next(), if has_room => match call {
                     None => {
                         let _ = timeout(silence, connection.close(number.wrapping_add(1))).await;
-                        return End::Closed;
+                        return None;
                     }
                     // Its caller has given up.
                     Some(call) if call.reply.is_closed() => Ok(()),
@@ -297,7 +290,7 @@ impl Shared {
         for (_, reply) in waiting {
             let _ = reply.send(Err(Failed::Lost(error.clone())));
         }
-        End::Lost(error)
+        Some(error)
     }
 }
 
