@@ -256,6 +256,11 @@ impl TestClient {
     }
 }
 
+/// Clients that share documents.
+fn clients<const N: usize>(documents: &InMemory) -> [TestClient; N] {
+    std::array::from_fn(|at| TestClient::new(documents, u8::try_from(at).unwrap() + 1, 0))
+}
+
 fn acquire(lease: LeaseId, ttl: Duration, wait: bool) -> Op {
     Op::Acquire(Acquire {
         wait,
@@ -299,7 +304,7 @@ async fn no_wall_clock_ends_a_lease_early_or_late() {
 #[tokio::test]
 async fn no_wall_clock_removes_the_document_of_a_holder() {
     let documents = InMemory::default();
-    let holder = TestClient::new(&documents, 1, 0);
+    let [holder] = clients(&documents);
     let is_unused = || {
         let text = lock(&documents.texts).get(&key("a")).map(|it| it.1.clone());
         let document = Document {
@@ -332,8 +337,7 @@ async fn a_dead_holder_is_over_though_waiters_write_in_turn() {
 }
 
 async fn waiters_in_turn(last: impl Fn(LeaseId) -> Option<Op>) {
-    let documents = InMemory::notifying();
-    let [holder, first, second] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
+    let [holder, first, second] = clients(&InMemory::notifying());
     let waits = async |client: &TestClient| {
         let outcome = client.apply(wait(client.lease)).await;
         matches!(
@@ -362,8 +366,7 @@ async fn waiters_in_turn(last: impl Fn(LeaseId) -> Option<Op>) {
 /// The one that acquires again counts from now on, by the time of a document that it has seen last.
 #[tokio::test]
 async fn a_lease_that_is_acquired_again_for_less_time_is_kept_as_long_as_its_client_relies_on_it() {
-    let documents = InMemory::notifying();
-    let [holder, first, second] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
+    let [holder, first, second] = clients(&InMemory::notifying());
     let everybody = [&holder, &first, &second];
     assert!(holder.acquires().await);
     first.apply(wait(first.lease)).await;
@@ -385,7 +388,7 @@ async fn a_lease_that_is_acquired_again_for_less_time_is_kept_as_long_as_its_cli
 #[tokio::test]
 async fn a_request_that_waits_is_written_though_it_changes_nothing() {
     let documents = InMemory::notifying();
-    let [holder, waiter, patient] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
+    let [holder, waiter, patient] = clients(&documents);
     assert!(holder.acquires().await);
     waiter.apply(wait(waiter.lease)).await;
     patient.apply(acquire(patient.lease, TTL * 2, true)).await;
@@ -399,9 +402,7 @@ async fn a_request_that_waits_is_written_though_it_changes_nothing() {
 /// More names than are kept.
 #[tokio::test]
 async fn many_other_names_do_not_hide_since_when_a_holder_was_seen() {
-    let documents = InMemory::default();
-    let holder = TestClient::new(&documents, 1, 0);
-    let other = TestClient::new(&documents, 2, 0);
+    let [holder, other] = clients(&InMemory::default());
     assert!(holder.acquires().await);
     assert!(!other.acquires().await);
     let release = |number: usize| {
@@ -420,7 +421,7 @@ async fn many_other_names_do_not_hide_since_when_a_holder_was_seen() {
 #[tokio::test]
 async fn a_write_that_arrives_behind_the_next_request_is_refused() {
     let documents = InMemory::default();
-    let client = TestClient::new(&documents, 1, 0);
+    let [client] = clients(&documents);
     let acquire = Acquire::mutex(client.lease, Ttl::MAX);
     documents.hold_back(&client, Op::Acquire(acquire)).await;
     client.apply(Op::release(client.lease)).await;
@@ -431,8 +432,7 @@ async fn a_write_that_arrives_behind_the_next_request_is_refused() {
 #[tokio::test]
 async fn a_lease_that_is_granted_again_lasts_from_then_on() {
     let documents = InMemory::default();
-    let holder = TestClient::new(&documents, 1, 0);
-    let other = TestClient::new(&documents, 2, 0);
+    let [holder, other] = clients(&documents);
     *lock(&documents.fault) = Some(WriteFault::Lost);
     holder.loses(acquire(holder.lease, TTL, false)).await;
     assert!(!other.acquires().await);
@@ -469,7 +469,7 @@ async fn a_request_that_never_arrived_joins_no_queue_behind_its_release() {
 #[tokio::test]
 async fn a_write_that_a_proxy_sends_twice_is_applied_once() {
     let documents = InMemory::default();
-    let client = TestClient::new(&documents, 1, 0);
+    let [client] = clients(&documents);
     assert!(client.acquires().await);
     *lock(&documents.fault) = Some(WriteFault::Repeated);
     client.releases().await;
@@ -505,7 +505,7 @@ async fn a_long_batch_needs_no_faster_store_than_a_short_one() {
 #[tokio::test]
 async fn a_document_that_is_full_is_renewed_and_released() {
     let documents = InMemory::notifying();
-    let client = TestClient::new(&documents, 1, 0);
+    let [client] = clients(&documents);
     assert!(client.acquires().await);
     {
         let mut texts = lock(&documents.texts);

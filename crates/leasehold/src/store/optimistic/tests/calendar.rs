@@ -59,8 +59,7 @@ fn completion(run: &Run) -> NewNote {
 /// The run before takes longer than the period, and its holder and a waiter write in turn.
 #[tokio::test(start_paused = true)]
 async fn a_run_of_the_next_period_is_not_taken_for_the_one_that_goes_on() {
-    let documents = InMemory::notifying();
-    let [holder, waiter, next] = [1, 2, 3].map(|it| TestClient::new(&documents, it, 0));
+    let [holder, waiter, next] = clients(&InMemory::notifying());
     let Outcome::Granted { run: Some(run), .. } = holder.apply(acquire_run(holder.lease)).await
     else {
         panic!("it is free");
@@ -89,8 +88,7 @@ async fn a_run_of_the_next_period_is_not_taken_for_the_one_that_goes_on() {
 /// A run inside a lock that its owner holds is decided by what is read.
 #[tokio::test(start_paused = true)]
 async fn a_reading_has_the_time_of_the_calendar() {
-    let documents = InMemory::notifying();
-    let [holder, waiter] = [1, 2].map(|it| TestClient::new(&documents, it, 0));
+    let [holder, waiter] = clients(&InMemory::notifying());
     assert!(holder.acquires().await);
     for _ in 0..4 {
         pass(&[&holder, &waiter], TTL / 4);

@@ -50,7 +50,7 @@ async fn listed(client: &TestClient, query: Query) -> Result<Vec<String>> {
 async fn a_damaged_document_is_repaired_by_a_forced_release_only() {
     for text in damaged() {
         let documents = InMemory::default();
-        let client = TestClient::new(&documents, 1, 0);
+        let [client] = clients(&documents);
         put(&documents, key("a"), text);
         for op in [
             acquire(client.lease, TTL, false),
@@ -72,7 +72,7 @@ async fn a_damaged_document_is_repaired_by_a_forced_release_only() {
 #[tokio::test]
 async fn a_damaged_document_hides_no_other_lock_and_no_other_completion() {
     let documents = InMemory::default();
-    let client = TestClient::new(&documents, 1, 0);
+    let [client] = clients(&documents);
     let space = key("a").space;
     assert!(client.acquires().await);
     let [other, latch, note] = damaged();
@@ -124,7 +124,7 @@ async fn a_list_of_completions_goes_on_behind_values() {
 #[tokio::test]
 async fn a_list_reads_long_documents_in_small_parts() {
     let documents = InMemory::default();
-    let client = TestClient::new(&documents, 1, 0);
+    let [client] = clients(&documents);
     for number in 0..200 {
         put(&documents, key(&number.to_string()), "x".repeat(100_000));
     }

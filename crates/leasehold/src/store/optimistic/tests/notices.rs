@@ -54,7 +54,7 @@ async fn a_caller_that_gives_up_takes_no_notice_away_from_others() {
 #[tokio::test]
 async fn a_waiter_asks_again_after_a_write_without_a_reply() {
     let documents = InMemory::notifying();
-    let client = TestClient::new(&documents, 1, 0);
+    let [client] = clients(&documents);
     let (events, _listening) = waiter_behind(&client).await;
     *lock(&documents.fault) = Some(WriteFault::Lost);
     client.loses(Op::release(client.lease)).await;
@@ -66,8 +66,7 @@ async fn a_waiter_asks_again_after_a_write_without_a_reply() {
 #[tokio::test]
 async fn messages_to_waiters_are_before_those_to_observers() {
     let documents = InMemory::notifying();
-    let holder = TestClient::new(&documents, 1, 0);
-    let waiter = TestClient::new(&documents, 9, 0);
+    let [holder, waiter] = clients(&documents);
     assert!(holder.acquires().await);
     waiter.apply(wait(waiter.lease)).await;
     let watcher = ClientId::from_random([0; 16]);

@@ -10,9 +10,7 @@ async fn is_held(client: &TestClient) -> bool {
 /// Its process has seen the holder before only in an earlier version.
 #[tokio::test]
 async fn a_holder_that_has_renewed_its_lease_is_read_as_one() {
-    let documents = InMemory::default();
-    let holder = TestClient::new(&documents, 1, 0);
-    let reader = TestClient::new(&documents, 2, 0);
+    let [holder, reader] = clients(&InMemory::default());
     assert!(holder.acquires().await);
     assert!(!reader.acquires().await);
     pass(&[&holder, &reader], TTL / 2);
@@ -26,9 +24,7 @@ async fn a_holder_that_has_renewed_its_lease_is_read_as_one() {
 /// It sends no request.
 #[tokio::test]
 async fn an_observer_reads_a_dead_holder_as_over_a_ttl_after_it_has_seen_it() {
-    let documents = InMemory::default();
-    let holder = TestClient::new(&documents, 1, 0);
-    let observer = TestClient::new(&documents, 2, 0);
+    let [holder, observer] = clients(&InMemory::default());
     assert!(holder.acquires().await);
     assert!(is_held(&observer).await);
     pass(&[&observer], TTL - Duration::from_millis(1));
