@@ -2,6 +2,9 @@
 
 use hyper::StatusCode;
 
+use crate::ErrorKind::{
+    InvalidConfig, NoPassword, Store, Unauthorized, Unreachable, WrongPassword,
+};
 use crate::error::invalid;
 use crate::store::optimistic::documents::Replaced;
 use crate::{Error, ErrorKind};
@@ -65,72 +68,59 @@ const REFUSED: [u64; 8] = [3, 5, 7, 8, 9, 11, 12, 16];
 const NO_MAJORITY: &str = "no majority of the members replies; start those that are down, and check the network between \
                            them";
 
+const TOO_LARGE: &str =
+    "the request is too large for the server; start it with --max-request-bytes=1572864 or more";
+
 /// A part of a message of etcd, and what it means.
 const KNOWN: [(&str, ErrorKind, &str); 16] = [
     (
         "user name is empty",
-        ErrorKind::NoPassword,
+        NoPassword,
         "the server requires a user and a password; name the user as in etcd://USER@HOST, and give the password by the \
          options or LEASEHOLD_PASSWORD",
     ),
     (
         "authentication failed",
-        ErrorKind::WrongPassword,
+        WrongPassword,
         "the server does not accept the user and the password",
     ),
     (
         "authentication is not enabled",
-        ErrorKind::InvalidConfig,
+        InvalidConfig,
         "a user was given, and authentication is off; leave the user out, or run `etcdctl auth enable`",
     ),
     (
         "permission denied",
-        ErrorKind::Unauthorized,
+        Unauthorized,
         "the user may not read and write all keys below the prefix; run `etcdctl role grant-permission ROLE readwrite \
          PREFIX/ --prefix` with the prefix of the URL (leasehold by default)",
     ),
     (
         "database space exceeded",
-        ErrorKind::Store,
+        Store,
         "its database is full; compact and defragment it or raise --quota-backend-bytes, then run `etcdctl alarm disarm`",
     ),
-    (
-        "request is too large",
-        ErrorKind::Store,
-        "the request is too large for the server; start it with --max-request-bytes=1572864 or more",
-    ),
-    (
-        "larger than max",
-        ErrorKind::Store,
-        "the request is too large for the server; start it with --max-request-bytes=1572864 or more",
-    ),
+    ("request is too large", Store, TOO_LARGE),
+    ("larger than max", Store, TOO_LARGE),
     (
         "too many operations",
-        ErrorKind::Store,
+        Store,
         "the server takes fewer operations in a transaction than its default; start it with --max-txn-ops=128 or more",
     ),
     (
         "too many requests",
-        ErrorKind::Unreachable,
+        Unreachable,
         "the server has too many requests to apply; its disk or its processor is too slow",
     ),
-    ("no leader", ErrorKind::Unreachable, NO_MAJORITY),
-    ("leader changed", ErrorKind::Unreachable, NO_MAJORITY),
-    ("request timed out", ErrorKind::Unreachable, NO_MAJORITY),
-    ("unhealthy cluster", ErrorKind::Unreachable, NO_MAJORITY),
-    (
-        "server stopped",
-        ErrorKind::Unreachable,
-        "the server is stopping",
-    ),
-    (
-        "not capable",
-        ErrorKind::Unreachable,
-        "the server is starting",
-    ),
+    ("no leader", Unreachable, NO_MAJORITY),
+    ("leader changed", Unreachable, NO_MAJORITY),
+    ("request timed out", Unreachable, NO_MAJORITY),
+    ("unhealthy cluster", Unreachable, NO_MAJORITY),
+    ("server stopped", Unreachable, "the server is stopping"),
+    ("not capable", Unreachable, "the server is starting"),
     (
         "corrupt",
-        ErrorKind::Store,
+        Store,
         "the data of the members differ; see `etcdctl alarm list`, and restore the corrupt member",
     ),
 ];
