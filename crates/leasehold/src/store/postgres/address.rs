@@ -169,19 +169,13 @@ fn complete(config: &mut Config, options: &OpenOptions, passfile: Option<PathBuf
             None => config.host("localhost"),
         };
     }
-    if let (true, Some(Ok(port))) = (
-        config.get_ports().is_empty(),
-        variable("PGPORT").map(|port| port.parse()),
-    ) {
+    let port = variable("PGPORT").and_then(|port| port.parse().ok());
+    if let (true, Some(port)) = (config.get_ports().is_empty(), port) {
         config.port(port);
     }
-    if let Some(user) = options
-        .username
-        .clone()
-        .or_else(|| config.get_user().map(str::to_owned))
-    {
-        config.user(user);
-    } else if let Some(user) = variable("PGUSER") {
+    let given = options.username.as_deref().or(config.get_user());
+    let user = given.map(str::to_owned).or_else(|| variable("PGUSER"));
+    if let Some(user) = user {
         config.user(user);
     }
     if let (None, Some(database)) = (config.get_dbname(), variable("PGDATABASE")) {
@@ -227,9 +221,8 @@ fn variable(name: &str) -> Option<String> {
 /// The password of a file as libpq reads it.
 fn from_file(config: &Config, passfile: Option<PathBuf>) -> Option<String> {
     let home = || Some(Path::new(&env::var_os("HOME")?).join(".pgpass"));
-    let path = passfile
-        .or_else(|| variable("PGPASSFILE").map(PathBuf::from))
-        .or_else(home)?;
+    let named = || variable("PGPASSFILE").map(PathBuf::from);
+    let path = passfile.or_else(named).or_else(home)?;
     let meta = fs::metadata(&path).ok()?;
     #[cfg(unix)]
     {
@@ -241,10 +234,8 @@ fn from_file(config: &Config, passfile: Option<PathBuf>) -> Option<String> {
         }
     }
     let text = meta.is_file().then(|| fs::read_to_string(&path).ok())??;
-    let user = config
-        .get_user()
-        .map(str::to_owned)
-        .or_else(|| variable("USER"))?;
+    let user = config.get_user().map(str::to_owned);
+    let user = user.or_else(|| variable("USER"))?;
     let database = config.get_dbname().unwrap_or(&user);
     let ports = config.get_ports();
     let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| {
@@ -281,10 +272,10 @@ fn password_of(line: &str, wanted: &[String; 4]) -> Option<String> {
 }
 
 fn decoded(text: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded
-        .map(Into::into)
-        .map_err(|_| invalid("a parameter in the store URL is not UTF-8"))
+    match percent_decode_str(text).decode_utf8() {
+        Ok(decoded) => Ok(decoded.into_owned()),
+        Err(_) => Err(invalid("a parameter in the store URL is not UTF-8")),
+    }
 }
 
 #[cfg(test)]
