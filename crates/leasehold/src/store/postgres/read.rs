@@ -89,9 +89,9 @@ impl Watched {
 pub(super) async fn step(client: &Client, query: &mut RunningQuery) -> Result<bool, Failed> {
     let mut records = LoadedRecords::default();
     let mut is_begun = false;
-    let more = loop {
+    let read = loop {
         match query.step(&mut records) {
-            Ok(more) => break more,
+            Ok(more) => break Ok(more),
             Err(Fault::Missing(need)) if is_begun => load(client, need, &mut records).await?,
             Err(Fault::Missing(need)) => {
                 is_begun = true;
@@ -100,20 +100,12 @@ pub(super) async fn step(client: &Client, query: &mut RunningQuery) -> Result<bo
                 begun?;
                 loaded?;
             }
-            Err(fault) => {
-                roll_back(client, is_begun).await?;
-                return Err(Failed::Rule(fault));
-            }
+            Err(fault) => break Err(Failed::Rule(fault)),
         }
     };
-    roll_back(client, is_begun).await?;
-    Ok(more)
-}
-
-/// Ends a transaction that has changed nothing.
-async fn roll_back(client: &Client, is_begun: bool) -> Result<(), Error> {
-    match is_begun {
-        true => client.batch_execute("ROLLBACK").await,
-        false => Ok(()),
+    // Nothing was changed.
+    if is_begun {
+        client.batch_execute("ROLLBACK").await?;
     }
+    read
 }
