@@ -54,6 +54,12 @@ pub(super) struct Part {
     pub(super) turn: Option<OwnedMutexGuard<()>>,
 }
 
+/// What becomes of a batch: the replies to its requests, and the work that is left.
+pub(super) struct Results {
+    pub(super) replies: Vec<Reply>,
+    pub(super) rest: Vec<Work>,
+}
+
 /// How an attempt went on.
 pub(super) enum Run {
     /// The document is to be replaced.
@@ -199,9 +205,9 @@ impl Part {
     }
 
     /// Adds the replies of requests that are applied, and the work that is left.
-    pub(super) fn finish(self, replies: &mut [Reply], rest: &mut Vec<Work>) {
+    pub(super) fn finish(self, results: &mut Results) {
         let (mut own, left) = self.work.finish();
-        rest.extend(left);
+        results.rest.extend(left);
         if own.is_empty() {
             // Observers are registered.
             own.push(Reply::Applied {
@@ -209,11 +215,11 @@ impl Part {
                 now: None,
             });
         }
-        put(replies, &self.positions, own);
+        results.put(&self.positions, own);
     }
 
     /// Adds the replies of requests that failed.
-    pub(super) fn fail(self, error: Error, is_certain: bool, replies: &mut [Reply]) {
+    pub(super) fn fail(self, error: Error, is_certain: bool, results: &mut Results) {
         if !is_certain {
             self.work.interrupt();
         }
@@ -227,7 +233,7 @@ impl Part {
             // Of observers.
             own.push(Reply::Rejected(failure.error));
         }
-        put(replies, &self.positions, own);
+        results.put(&self.positions, own);
     }
 }
 
@@ -246,10 +252,12 @@ pub(super) fn pause(parts: &mut [Part], attempt: Duration) -> Duration {
     longest.min(PAUSE_MAX).mul_f64(fastrand::f64())
 }
 
-fn put(replies: &mut [Reply], positions: &[usize], own: Vec<Reply>) {
-    for (position, reply) in positions.iter().zip(own) {
-        if let Some(place) = replies.get_mut(*position) {
-            *place = reply;
+impl Results {
+    fn put(&mut self, positions: &[usize], replies: Vec<Reply>) {
+        for (position, reply) in positions.iter().zip(replies) {
+            if let Some(place) = self.replies.get_mut(*position) {
+                *place = reply;
+            }
         }
     }
 }

@@ -41,7 +41,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use leasehold_core::{ClientId, Instant, StoreTime};
 use tokio::time::{Instant as Deadline, timeout_at};
 
-use self::attempt::{Part, Run};
+use self::attempt::{Part, Results, Run};
 use self::cache::{Cache, Entry};
 use self::documents::{Document, Documents, Garbage, Replaced, Write};
 use self::gc::GarbageCollector;
@@ -164,7 +164,7 @@ impl<D: Documents> Backend for Optimistic<D> {
 impl<D: Documents> Records<D> {
     /// Applies a batch, and in a task of its own what is left of it.
     async fn transact(self: &Arc<Self>, waiting: Waiting, garbage: Option<Keyspace>) -> Vec<Reply> {
-        let (replies, rest) = self.apply(waiting).await;
+        let Results { replies, rest } = self.apply(waiting).await;
         if !rest.is_empty() || garbage.is_some() {
             let records = Arc::clone(self);
             tokio::spawn(records.finish(rest, garbage));
@@ -176,7 +176,7 @@ impl<D: Documents> Records<D> {
     async fn finish(self: Arc<Self>, mut rest: Vec<Work>, garbage: Option<Keyspace>) {
         while let Some(work) = rest.pop() {
             let waiting = self.turns.queue(Part::of(work));
-            rest.append(&mut self.apply(waiting).await.1);
+            rest.append(&mut self.apply(waiting).await.rest);
         }
         if let Some(space) = garbage.filter(|_| self.documents.garbage() != Garbage::Nothing)
             && let Err(error) = self.collect_garbage(&space).await
@@ -185,12 +185,14 @@ impl<D: Documents> Records<D> {
         }
     }
 
-    /// Applies parts of one name each. Returns the replies, and what is left to do.
-    async fn apply(&self, mut waiting: Waiting) -> (Vec<Reply>, Vec<Work>) {
+    /// Applies parts of one name each.
+    async fn apply(&self, mut waiting: Waiting) -> Results {
         let calls = u32::try_from(waiting.len().div_ceil(DOCUMENTS_MAX)).unwrap_or(u32::MAX);
         let until = Deadline::now() + self.response_timeout.saturating_mul(calls);
-        let mut replies = vec![Reply::Unknown(no_reply()); waiting.requests()];
-        let mut rest = Vec::new();
+        let mut results = Results {
+            replies: vec![Reply::Unknown(no_reply()); waiting.requests()],
+            rest: Vec::new(),
+        };
         let (mut open, mut pause) = (Vec::<Part>::new(), Duration::ZERO);
         while !(open.is_empty() && waiting.is_empty()) {
             // A name whose turn has come does not wait for the others.
@@ -205,37 +207,30 @@ impl<D: Documents> Records<D> {
             };
             open.extend(ready);
             let begun = Deadline::now();
-            self.attempt(&mut open, until, &mut replies, &mut rest)
-                .await;
+            self.attempt(&mut open, until, &mut results).await;
             if Deadline::now() >= until {
                 for part in open.drain(..) {
                     let found = lock(&self.cache).get(&part.key);
                     let is_other = found.is_some_and(|found| !part.has_written(&found));
                     let is_certain = part.written.is_none() || part.is_fresh && is_other;
-                    part.fail(busy(), is_certain, &mut replies);
+                    part.fail(busy(), is_certain, &mut results);
                 }
                 for part in waiting.give_up() {
-                    part.fail(no_reply(), true, &mut replies);
+                    part.fail(no_reply(), true, &mut results);
                 }
             }
             pause = attempt::pause(&mut open, begun.elapsed());
         }
-        (replies, rest)
+        results
     }
 
     /// Applies parts once. Those that are to be applied again stay open.
-    async fn attempt(
-        &self,
-        open: &mut Vec<Part>,
-        until: Deadline,
-        replies: &mut [Reply],
-        rest: &mut Vec<Work>,
-    ) {
+    async fn attempt(&self, open: &mut Vec<Part>, until: Deadline, results: &mut Results) {
         if let Err(error) = self.prepare(open, until).await {
             for part in open.drain(..) {
                 // A refused write may have been applied.
                 let is_certain = part.written.is_none();
-                part.fail(error.clone(), is_certain, replies);
+                part.fail(error.clone(), is_certain, results);
             }
             return;
         }
@@ -249,16 +244,16 @@ impl<D: Documents> Records<D> {
                 }
                 Run::Replaced(version) => {
                     let replaced = Replaced::Done(version);
-                    open.extend(self.handle_reply(part, replaced, replies, rest));
+                    open.extend(self.handle_reply(part, replaced, results));
                 }
-                Run::Unchanged => part.finish(replies, rest),
+                Run::Unchanged => part.finish(results),
                 Run::Again => open.push(part),
-                Run::Failed(error) => part.fail(error, true, replies),
+                Run::Failed(error) => part.fail(error, true, results),
             }
         }
         let replaced = self.replace(writes, until).await;
         for (part, replaced) in writing.into_iter().zip(replaced) {
-            open.extend(self.handle_reply(part, replaced, replies, rest));
+            open.extend(self.handle_reply(part, replaced, results));
         }
     }
 
@@ -293,20 +288,14 @@ impl<D: Documents> Records<D> {
     }
 
     /// Handles the reply to a write. Returns the part if it is to be applied again.
-    fn handle_reply(
-        &self,
-        mut part: Part,
-        replaced: Replaced,
-        replies: &mut [Reply],
-        rest: &mut Vec<Work>,
-    ) -> Option<Part> {
+    fn handle_reply(&self, mut part: Part, reply: Replaced, results: &mut Results) -> Option<Part> {
         let key = part.key.clone();
-        match replaced {
+        match reply {
             Replaced::Done(version) => {
                 let written = part.written.take();
                 let written = written.map(|entry| Entry { version, ..entry });
                 lock(&self.cache).put(key, written);
-                part.finish(replies, rest);
+                part.finish(results);
             }
             Replaced::Conflict(document) => {
                 let received = self.clock.now();
@@ -326,9 +315,9 @@ impl<D: Documents> Records<D> {
                 part.asked = unknown.copied().collect();
                 return Some(part);
             }
-            Replaced::Rejected(error) => part.fail(error, true, replies),
+            Replaced::Rejected(error) => part.fail(error, true, results),
             // The version that is known stays: the next write replaces the same one, or finds another.
-            Replaced::Unknown(error) => part.fail(error, false, replies),
+            Replaced::Unknown(error) => part.fail(error, false, results),
         }
         None
     }
@@ -410,8 +399,8 @@ impl<D: Documents> Records<D> {
         }
         let mut part = Part::new(key.clone(), vec![0], Work::nothing());
         part.watches_for = Some(WATCHED);
-        let (mut replies, _) = self.apply(self.turns.queue(vec![part])).await;
-        match replies.pop() {
+        let mut applied = self.apply(self.turns.queue(vec![part])).await;
+        match applied.replies.pop() {
             Some(Reply::Rejected(error) | Reply::Unknown(error)) => Err(error),
             _ => {
                 lock(&self.cache).watch(key, now);
