@@ -79,10 +79,8 @@ impl Inboxes {
             registered.1.insert(client);
         }
         for client in removed {
-            let _ = self
-                .session
-                .call(Request::delete(&self.paths.client(client)))
-                .await;
+            let delete = Request::delete(&self.paths.client(client));
+            let _ = self.session.call(delete).await;
             self.discard(client).await?;
             registered.1.remove(&client);
         }

@@ -139,18 +139,10 @@ impl Zookeeper {
         }
         for (client, messages) in messages {
             requests.push(Request::check(&self.paths.client(client)));
-            receivers.push(Some(client));
-            let path = format!("{}/m-", self.paths.inbox(client));
-            for message in messages {
-                let message = message.as_bytes();
-                requests.push(Request::create(
-                    &path,
-                    message,
-                    Mode::Sequential,
-                    self.access,
-                ));
-                receivers.push(Some(client));
-            }
+            let (path, mode) = (format!("{}/m-", self.paths.inbox(client)), Mode::Sequential);
+            let create = |it: &&str| Request::create(&path, it.as_bytes(), mode, self.access);
+            requests.extend(messages.iter().map(create));
+            receivers.extend(vec![Some(client); messages.len() + 1]);
         }
         (requests, receivers)
     }
