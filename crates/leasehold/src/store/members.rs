@@ -241,13 +241,8 @@ pub(super) fn redacted(url: &str) -> String {
 }
 
 /// The host and the port of a member. An IPv6 address is in brackets.
-fn member(
-    Service {
-        scheme,
-        port: usual,
-    }: Service,
-    text: &str,
-) -> Result<(String, u16)> {
+fn member(service: Service, text: &str) -> Result<(String, u16)> {
+    let (scheme, usual) = (service.scheme, service.port);
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host, None),
         Some((host, port)) => (host, Some(port.strip_prefix(':').unwrap_or_default())),
