@@ -106,20 +106,20 @@ impl ConnectionPool {
                 "http:// is not allowed; use https://, or add allow-http to the URL",
             ));
         }
-        while let Some(connection) = self.idle(&server) {
-            match self.exchange(&server, connection, request).await? {
+        loop {
+            let idle = self.idle(&server);
+            let is_new = idle.is_none();
+            let connection = match idle {
+                Some(idle) => idle,
+                None => self.connect(&server).await?,
+            };
+            let exchange = self.exchange(&server, connection, request);
+            let replied = timeout(self.connector.response_timeout, exchange).await;
+            match replied.map_err(|_| no_reply("in time"))?? {
                 Exchange::Reply(reply) => return checked(&server, reply).await,
+                Exchange::NotSent(_) if is_new => return Err(not_sent("the connection has ended")),
                 Exchange::NotSent(unsent) => request = unsent,
             }
-        }
-        let connected = timeout(self.connector.connect_timeout, self.connect(&server)).await;
-        let connection = match connected {
-            Ok(connected) => connected.map_err(|error| server.unreachable(error)),
-            Err(elapsed) => Err(server.unreachable(elapsed)),
-        }?;
-        match self.exchange(&server, connection, request).await? {
-            Exchange::Reply(reply) => checked(&server, reply).await,
-            Exchange::NotSent(_) => Err(not_sent("the connection has ended")),
         }
     }
 
@@ -131,17 +131,6 @@ impl ConnectionPool {
     }
 
     async fn exchange(
-        &self,
-        server: &Server,
-        connection: Connection,
-        request: HttpRequest,
-    ) -> Result<Exchange, Failure> {
-        let exchange = self.run(server, connection, request);
-        let replied = timeout(self.connector.response_timeout, exchange).await;
-        replied.unwrap_or_else(|_| Err(no_reply("in time")))
-    }
-
-    async fn run(
         &self,
         server: &Server,
         mut connection: Connection,
@@ -170,25 +159,33 @@ impl ConnectionPool {
         )))
     }
 
-    async fn connect(&self, server: &Server) -> io::Result<Connection> {
+    async fn connect(&self, server: &Server) -> Result<Connection, Failure> {
+        let connected = timeout(self.connector.connect_timeout, self.open(server)).await;
+        match connected {
+            Ok(connected) => connected.map_err(|error| server.unreachable(error)),
+            Err(elapsed) => Err(server.unreachable(elapsed)),
+        }
+    }
+
+    async fn open(&self, server: &Server) -> io::Result<Connection> {
         let stream = TcpStream::connect((server.host.as_str(), server.port)).await?;
         stream.set_nodelay(true)?;
         if !server.is_tls {
-            return open(stream).await;
+            return speak(stream).await;
         }
         let name = ServerName::try_from(server.host.clone()).map_err(io::Error::other)?;
         let tls = TlsConnector::from(Arc::clone(&self.connector.tls));
-        open(tls.connect(name, stream).await?).await
+        speak(tls.connect(name, stream).await?).await
     }
 }
 
 /// Speaks HTTP on a stream, in a task that ends with the connection.
-async fn open<S>(stream: S) -> io::Result<Connection>
+async fn speak<S>(stream: S) -> io::Result<Connection>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let opened = handshake(TokioIo::new(stream)).await;
-    let (connection, task) = opened.map_err(io::Error::other)?;
+    let started = handshake(TokioIo::new(stream)).await;
+    let (connection, task) = started.map_err(io::Error::other)?;
     tokio::spawn(task);
     Ok(connection)
 }
