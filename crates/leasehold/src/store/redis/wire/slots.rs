@@ -54,33 +54,17 @@ struct Crc16(u16);
 impl fmt::Write for Crc16 {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
-            let at = usize::from((self.0 >> 8) as u8 ^ byte);
-            self.0 = (self.0 << 8) ^ TABLE[at];
+            self.0 ^= u16::from(byte) << 8;
+            for _ in 0..8 {
+                let carry = self.0 & 0x8000 != 0;
+                self.0 <<= 1;
+                if carry {
+                    self.0 ^= 0x1021;
+                }
+            }
         }
         Ok(())
     }
-}
-
-const TABLE: [u16; 256] = table();
-
-const fn table() -> [u16; 256] {
-    let mut table = [0; 256];
-    let mut at = 0;
-    while at < 256 {
-        let mut crc = (at as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            let carry = crc & 0x8000 != 0;
-            crc <<= 1;
-            if carry {
-                crc ^= 0x1021;
-            }
-            bit += 1;
-        }
-        table[at] = crc;
-        at += 1;
-    }
-    table
 }
 
 #[cfg(test)]
