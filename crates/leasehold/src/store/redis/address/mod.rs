@@ -43,7 +43,8 @@ pub(crate) struct Address {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     Tcp {
-        host: Server,
+        /// An IPv6 address is without its brackets.
+        host: String,
         port: u16,
         tls: Option<Certificates>,
     },
@@ -51,10 +52,6 @@ pub(crate) enum Endpoint {
         path: PathBuf,
     },
 }
-
-/// The host as it is written in a URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Server(String);
 
 /// The certificates of a connection over TLS. Without `ca` the authorities of the system are trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,23 +95,10 @@ impl Address {
             )),
         }
     }
-}
 
-impl Server {
-    /// For a resolver: an IPv6 address without its brackets.
-    pub(crate) fn as_str(&self) -> &str {
-        self.0.trim_start_matches('[').trim_end_matches(']')
-    }
-}
-
-impl Address {
     /// Another server with the same user, database and certificates.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
-        let host = Server(match host.contains(':') {
-            true => format!("[{host}]"),
-            false => host.to_owned(),
-        });
-        let tls = self.tls().cloned();
+        let (host, tls) = (host.to_owned(), self.tls().cloned());
         Self {
             endpoint: Endpoint::Tcp { host, port, tls },
             ..self.clone()
@@ -189,7 +173,8 @@ impl Address {
     /// Host and port, or the path of a socket.
     pub(crate) fn server(&self) -> String {
         match &self.endpoint {
-            Endpoint::Tcp { host, port, .. } => format!("{}:{port}", host.0),
+            Endpoint::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+            Endpoint::Tcp { host, port, .. } => format!("{host}:{port}"),
             Endpoint::Unix { path } => {
                 let path = percent_encoded(&path.to_string_lossy());
                 // Two slashes after the colon belong to the URL, so a path with two follows two.
@@ -258,7 +243,7 @@ fn parse_network(text: &str, tls: bool) -> Result<Address> {
     let host = match url.host() {
         Some(Host::Domain(name)) if !name.is_empty() && !name.contains('%') => name.to_owned(),
         Some(Host::Ipv4(number)) => number.to_string(),
-        Some(Host::Ipv6(number)) => format!("[{number}]"),
+        Some(Host::Ipv6(number)) => number.to_string(),
         _ => {
             return Err(invalid(
                 "the store URL has no host, as in redis://HOST:6379",
@@ -266,7 +251,7 @@ fn parse_network(text: &str, tls: bool) -> Result<Address> {
         }
     };
     let user = Some(url.username()).filter(|user| !user.is_empty());
-    let (host, port) = (Server(host), url.port().unwrap_or(PORT));
+    let port = url.port().unwrap_or(PORT);
     if port == 0 {
         return Err(invalid_port());
     }

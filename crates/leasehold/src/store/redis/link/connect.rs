@@ -234,7 +234,7 @@ fn client(address: &Address, protocol: ProtocolVersion) -> Result<Client> {
     }
     let addr = match &address.endpoint {
         Endpoint::Tcp { host, port, tls } => {
-            let (host, port) = (host.as_str().to_owned(), *port);
+            let (host, port) = (host.clone(), *port);
             match tls {
                 None => ConnectionAddr::Tcp(host, port),
                 Some(_) => ConnectionAddr::TcpTls {

@@ -355,7 +355,7 @@ async fn query_within_limit(manager: &ConnectionManager, addr: &NodeAddr) -> Opt
 fn addr_of(address: &Address) -> Option<NodeAddr> {
     match &address.endpoint {
         Endpoint::Tcp { host, port, .. } => Some(NodeAddr {
-            host: host.as_str().to_owned(),
+            host: host.clone(),
             port: *port,
         }),
         Endpoint::Unix { .. } => None,
