@@ -43,7 +43,6 @@ use self::address::deployment::Deployment;
 pub(super) use self::diagnose::diagnose;
 use self::link::connect::{self, Role};
 use self::link::connection_manager::ConnectionManager;
-use self::link::sentinel::Sentinels;
 use self::link::target::Target;
 use self::replicas::Replicas;
 use self::resent::{Resent, split_part};
@@ -110,10 +109,7 @@ impl RedisStore {
         };
         let topology = match deployment {
             Deployment::Single(address) => one(Target::Fixed(address)),
-            Deployment::Sentinel(set) => {
-                let password = options.sentinel_password.clone();
-                one(Target::Found(Sentinels::new(set, password)))
-            }
+            Deployment::Sentinel(set) => one(Target::Found(set)),
             Deployment::Cluster(seeds) => {
                 Topology::Cluster(Arc::new(Cluster::new(seeds, options.clone())))
             }

@@ -16,8 +16,8 @@ use std::time::Duration;
 use leasehold_core::Ttl;
 
 use super::{Address, decoded, invalid, percent_encoded};
-use crate::Result;
 use crate::store::options::OpenOptions;
+use crate::{Result, Secret};
 
 /// The default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
@@ -38,15 +38,16 @@ pub(crate) enum Deployment {
     Masters(Masters),
 }
 
-/// Sentinels, and the master that they monitor.
+/// Sentinels, and the master that they monitor. Its `Display` is a URL, without a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SentinelSet {
     /// Their addresses, each with the user and the database for the master.
     pub(crate) sentinels: Vec<Address>,
     /// The name of the master.
     pub(crate) master: String,
-    /// The user for the sentinels, if they require one.
+    /// The user and the password for the sentinels, if they require them.
     pub(crate) user: Option<String>,
+    pub(crate) password: Option<Secret>,
 }
 
 /// Many masters.
@@ -76,9 +77,13 @@ impl Deployment {
         parse(Parts::of(text)?)
     }
 
-    /// Parses a URL. User, password and certificates in the options replace those in the URL.
+    /// Parses a URL. User, password and certificates in the options replace those in the URL, and the password for
+    /// sentinels is from there.
     pub(crate) fn of(url: &str, options: &OpenOptions) -> Result<Self> {
         let mut deployment = Self::parse(url)?;
+        if let Self::Sentinel(set) = &mut deployment {
+            set.password.clone_from(&options.sentinel_password);
+        }
         let all = match &mut deployment {
             Self::Single(address) => std::slice::from_mut(address),
             Self::Sentinel(set) => &mut set.sentinels,
@@ -187,6 +192,7 @@ impl<'a> Parts<'a> {
             sentinels: self.addresses(Some(SENTINEL_PORT), db)?,
             master,
             user,
+            password: None,
         }))
     }
 
@@ -230,12 +236,7 @@ impl fmt::Display for Deployment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Single(address) => address.fmt(f),
-            Self::Sentinel(set) => {
-                let master = format!("/{}", percent_encoded(&set.master).replace('/', "%2F"));
-                let user = set.user.as_deref().map(percent_encoded);
-                let extra = ("sentinel-user", user);
-                write_many(f, ("redis", "+sentinel"), &set.sentinels, &master, extra)
-            }
+            Self::Sentinel(set) => set.fmt(f),
             Self::Cluster(seeds) => write_many(f, ("redis", "+cluster"), seeds, "", ("", None)),
             Self::Masters(masters) => {
                 let longest = masters.longest_ttl;
@@ -244,6 +245,15 @@ impl fmt::Display for Deployment {
                 write_many(f, ("redlock", ""), &masters.nodes, "", extra)
             }
         }
+    }
+}
+
+impl fmt::Display for SentinelSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let master = format!("/{}", percent_encoded(&self.master).replace('/', "%2F"));
+        let user = self.user.as_deref().map(percent_encoded);
+        let extra = ("sentinel-user", user);
+        write_many(f, ("redis", "+sentinel"), &self.sentinels, &master, extra)
     }
 }
 

@@ -11,7 +11,6 @@ use crate::store::redis::address::Address;
 use crate::store::redis::address::deployment::SentinelSet;
 use crate::store::redis::errors;
 use crate::store::redis::link::connection_manager::ConnectionManager;
-use crate::store::redis::link::sentinel::Sentinels;
 use crate::store::redis::link::target::Target;
 use crate::{Error, Result};
 
@@ -24,10 +23,9 @@ pub(super) async fn collect(
     set: SentinelSet,
     options: &OpenOptions,
 ) -> Result<(Vec<SentinelFacts>, Vec<Address>)> {
-    let sentinels = Sentinels::new(set.clone(), options.sentinel_password.clone());
     let (mut reports, mut servers) = (Vec::new(), Vec::new());
     let mut newest = None;
-    for sentinel in sentinels.each() {
+    for sentinel in set.each() {
         let name = sentinel.server();
         let manager = ConnectionManager::new(sentinel, options);
         let master = match one(&manager, &set.master).await {
@@ -52,8 +50,7 @@ pub(super) async fn collect(
 
 /// Why no master was named: the error of a connection attempt.
 async fn nothing_named(set: SentinelSet, options: &OpenOptions) -> Error {
-    let sentinels = Sentinels::new(set, options.sentinel_password.clone());
-    let manager = ConnectionManager::new(Target::Found(sentinels), options);
+    let manager = ConnectionManager::new(Target::Found(set), options);
     match manager.session(Duration::ZERO, false).await {
         Ok(_) => errors::invalid_reply(),
         Err(error) => error,

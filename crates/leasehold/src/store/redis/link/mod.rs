@@ -10,7 +10,7 @@ pub(crate) mod connect;
 pub(crate) mod connection_manager;
 pub(crate) mod notifications;
 pub(crate) mod observers;
-pub(crate) mod sentinel;
+mod sentinel;
 pub(crate) mod session;
 pub(crate) mod session_state;
 pub(crate) mod subscriptions;

@@ -12,7 +12,6 @@
 mod failover_monitor;
 mod query;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,33 +20,16 @@ use tokio::time::{Instant, sleep_until};
 
 use self::query::{QueryError, View};
 use crate::store::redis::address::Address;
-use crate::store::redis::address::deployment::{Deployment, SentinelSet};
+use crate::store::redis::address::deployment::SentinelSet;
 use crate::store::redis::link::connect::{self, Role};
 use crate::store::redis::link::notifications::Notifications;
 use crate::store::redis::link::session::Session;
-use crate::{Error, ErrorKind, Result, Secret};
+use crate::{Error, ErrorKind, Result};
 
 /// How long to wait for the other sentinels once a majority has replied.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The sentinels of a set, and the credentials for them.
-#[derive(Clone, Debug)]
-pub(crate) struct Sentinels {
-    set: SentinelSet,
-    password: Option<Secret>,
-    url: String,
-}
-
-impl Sentinels {
-    /// With the password of the sentinels, if they require one.
-    pub(crate) fn new(set: SentinelSet, password: Option<Secret>) -> Self {
-        Self {
-            url: Deployment::Sentinel(set.clone()).to_string(),
-            set,
-            password,
-        }
-    }
-
+impl SentinelSet {
     /// Finds the master, connects, and monitors the sentinels from then on. Has no timeout of its own, but
     /// waits no longer than `limit` for further sentinels if one has replied.
     pub(crate) async fn dial(
@@ -56,7 +38,7 @@ impl Sentinels {
         limit: Duration,
     ) -> Result<Session> {
         let found = self.find(limit).await?;
-        let Some(any) = self.set.sentinels.first() else {
+        let Some(any) = self.sentinels.first() else {
             return Err(self.nothing_found(&[]));
         };
         let address = any.at(&found.host, found.port);
@@ -75,7 +57,7 @@ impl Sentinels {
         let sentinels = self.each().collect();
         session.failover_monitor = Some(failover_monitor::start(
             sentinels,
-            &self.set.master,
+            &self.master,
             &found,
             &session.state,
         ));
@@ -86,12 +68,12 @@ impl Sentinels {
     async fn find(&self, limit: Duration) -> Result<View> {
         let mut queries = JoinSet::new();
         for sentinel in self.each() {
-            let name = self.set.master.clone();
+            let name = self.master.clone();
             queries.spawn(async move { query::query_master(&sentinel, &name).await });
         }
         let (mut views, mut failures) = (Vec::new(), Vec::new());
         let mut until = Instant::now() + limit;
-        let most = self.set.sentinels.len() / 2 + 1;
+        let most = self.sentinels.len() / 2 + 1;
         loop {
             let reply = tokio::select! {
                 reply = queries.join_next() => reply,
@@ -126,7 +108,7 @@ impl Sentinels {
                 let message = format!(
                     "the sentinels know no master of the name {:?}; \
                      SENTINEL MASTERS lists those that they monitor",
-                    self.set.master
+                    self.master
                 );
                 return Error::new(ErrorKind::InvalidConfig, message);
             }
@@ -142,7 +124,7 @@ impl Sentinels {
             Some(QueryError::Unreachable(error)) => error.to_string(),
             None => "no reply".to_owned(),
         };
-        let silent = match self.set.sentinels.len() {
+        let silent = match self.sentinels.len() {
             1 => "the sentinel does not reply".to_owned(),
             count => format!("none of {count} sentinels replies"),
         };
@@ -152,17 +134,11 @@ impl Sentinels {
 
     /// The sentinels, one by one.
     pub(crate) fn each(&self) -> impl Iterator<Item = Address> {
-        self.set.sentinels.iter().map(|sentinel| Address {
+        self.sentinels.iter().map(|sentinel| Address {
             endpoint: sentinel.endpoint.clone(),
-            user: self.set.user.clone(),
+            user: self.user.clone(),
             password: self.password.clone(),
             db: 0,
         })
-    }
-}
-
-impl fmt::Display for Sentinels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.url)
     }
 }

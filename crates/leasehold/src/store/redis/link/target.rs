@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::connect::{accepts, dial};
 use super::notifications::Notifications;
-use super::sentinel::Sentinels;
 use super::session::Session;
 use crate::store::redis::address::Address;
+use crate::store::redis::address::deployment::SentinelSet;
 use crate::store::redis::errors;
 use crate::{Error, Result};
 
@@ -18,7 +18,7 @@ pub(crate) enum Target {
     /// This server, whatever its role.
     Fixed(Address),
     /// The master that sentinels name.
-    Found(Sentinels),
+    Found(SentinelSet),
 }
 
 impl Target {
