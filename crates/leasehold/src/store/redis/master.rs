@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::quorum::{Observation, RunId};
 use leasehold_core::{Namespace, StoreTime, Token};
-use redis::{Cmd, Value, cmd};
+use redis::{Value, cmd};
 
 use super::address::Address;
 use super::link::connection_manager::ConnectionManager;
@@ -17,9 +17,9 @@ use super::wire::keys::admission_key;
 use super::wire::reply::{parsed, text};
 use super::wire::script::Script;
 use super::{RedisStore, errors};
+use crate::Result;
 use crate::store::diagnose::Fields;
 use crate::store::options::OpenOptions;
-use crate::{Error, Result};
 
 /// The identity of a server, from `INFO`.
 #[derive(Clone, Debug)]
@@ -81,7 +81,12 @@ impl RedisStore {
         for section in ["server", "replication", "cluster"] {
             let mut query = cmd("INFO");
             query.arg(section);
-            info.push_str(&self.query("INFO", query).await?);
+            let queried = match self.master()?.manager.query(Duration::ZERO, query).await {
+                Err(error) => Err(error),
+                Ok(Value::ServerError(error)) => Err(errors::command_error("INFO", "", &error)),
+                Ok(reply) => text(&reply).ok_or_else(errors::invalid_reply),
+            };
+            info.push_str(&queried.map_err(|error| error.at_store(self))?);
             info.push('\n');
         }
         let info = Fields::of_lines(&info);
@@ -99,26 +104,9 @@ impl RedisStore {
     }
 
     /// Inspects the server and its admission record for a namespace. If it is not admitted, the time of the first
-    /// inspection of this run is stored.
+    /// inspection of this run is stored. A candidate is admitted with its floor, unless it was restarted or its data was
+    /// lost since its inspection.
     pub(in crate::store) async fn inspect_master(
-        &self,
-        namespace: &Namespace,
-    ) -> Result<Inspection> {
-        self.master_script(namespace, None).await
-    }
-
-    /// Admits a candidate, unless it was restarted or its data was lost since the inspection.
-    pub(in crate::store) async fn admit(
-        &self,
-        namespace: &Namespace,
-        candidate: &Inspection,
-        floor: Option<Token>,
-    ) -> Result<Inspection> {
-        self.master_script(namespace, Some((candidate, floor)))
-            .await
-    }
-
-    async fn master_script(
         &self,
         namespace: &Namespace,
         admit: Option<(&Inspection, Option<Token>)>,
@@ -142,15 +130,6 @@ impl RedisStore {
             Ok(_) => Err(errors::invalid_reply()),
         };
         result.map_err(|error| error.at_store(self))
-    }
-
-    async fn query(&self, command: &str, query: Cmd) -> Result<String> {
-        let result = match self.master()?.manager.query(Duration::ZERO, query).await {
-            Err(error) => Err(error),
-            Ok(Value::ServerError(error)) => Err(errors::command_error(command, "", &error)),
-            Ok(reply) => text(&reply).ok_or_else(errors::invalid_reply),
-        };
-        result.map_err(|error: Error| error.at_store(self))
     }
 }
 

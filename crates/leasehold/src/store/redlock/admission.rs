@@ -148,7 +148,7 @@ impl Admission {
     async fn inspect(&self, namespace: &Namespace) -> Inspections {
         let nodes = self.nodes.iter();
         let inspected = nodes.map(|node| async move {
-            let inspection = node.store.inspect_master(namespace).await?;
+            let inspection = node.store.inspect_master(namespace, None).await?;
             node.note_time(inspection.observation.now, Instant::now());
             Ok(inspection)
         });
@@ -178,7 +178,8 @@ impl Admission {
         match (decision, inspected) {
             (Decision::Admitted, _) => Status::Admitted,
             (Decision::Admit { floor }, Some(candidate)) => {
-                match store.admit(namespace, candidate, floor).await {
+                let admit = Some((candidate, floor));
+                match store.inspect_master(namespace, admit).await {
                     Ok(inspected) if inspected.observation.is_admitted() => {
                         tracing::info!(master = %store, %namespace, ?floor, "admitted");
                         return Status::Admitted;
