@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use leasehold_core::quorum::{self, Masters, Size};
+use leasehold_core::quorum::{self, Masters};
 use leasehold_core::{Acquire, Op};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until};
 
-use super::admission::Admission;
-use super::leases::Leases;
+use super::RedlockStore;
 use super::master::Master;
 use super::pending_request::PendingRequest;
 use crate::store::api::{BoxFuture, Key, Reply, Request};
@@ -41,28 +40,20 @@ type Addressed = (usize, (Masters, Request));
 
 type Calls = FuturesUnordered<BoxFuture<'static, MasterReplies>>;
 
-/// Sends batches to the masters of a store.
-#[derive(Clone, Copy)]
-pub(super) struct Broadcast<'a> {
-    pub(super) nodes: &'a [Arc<Master>],
-    pub(super) size: Size,
-    pub(super) admission: &'a Arc<Admission>,
-    pub(super) leases: &'a Leases,
-}
-
-impl Broadcast<'_> {
-    /// The reply to each request, with its key. Calls that are still in flight then continue in the background.
-    pub(super) async fn apply(self, batch: Vec<Request>) -> Vec<(Key, Reply)> {
+impl RedlockStore {
+    /// Sends a batch to all masters. Returns the reply to each request, with its key. Calls that are still in flight then
+    /// continue in the background.
+    pub(super) async fn broadcast(&self, batch: Vec<Request>) -> Vec<(Key, Reply)> {
         if batch.is_empty() {
             return Vec::new();
         }
         let renewals = self.leases.begin_renewals(&batch);
-        let limit = phase_limit(self.nodes, &batch);
+        let limit = phase_limit(&self.nodes, &batch);
         let clocks = self.nodes.iter().filter_map(|node| node.time());
-        let proposal = quorum::proposal(clocks, slowest(self.nodes));
+        let proposal = quorum::proposal(clocks, slowest(&self.nodes));
         let pending = batch.into_iter();
         let pending =
-            pending.map(|request| PendingRequest::new(self.size, request, proposal, self.leases));
+            pending.map(|request| PendingRequest::new(self.size, request, proposal, &self.leases));
         let mut pending: Vec<_> = pending.collect();
         let calls = self.decide(&mut pending, limit).await;
         for (position, request) in pending.iter().enumerate() {
@@ -71,7 +62,7 @@ impl Broadcast<'_> {
                     self.send_second(&calls, &[(position, restoring)]);
                 });
             }
-            request.note_leftover(self.leases);
+            request.note_leftover(&self.leases);
         }
         finish_in_background(calls);
         let replies = pending.into_iter();
@@ -82,7 +73,7 @@ impl Broadcast<'_> {
 
     /// Sends the requests and counts the replies until each request is decided. Returns the calls that are
     /// still in flight.
-    async fn decide(self, pending: &mut [PendingRequest], limit: Duration) -> Calls {
+    async fn decide(&self, pending: &mut [PendingRequest], limit: Duration) -> Calls {
         let mut calls = Calls::new();
         for (master, node) in self.nodes.iter().enumerate() {
             let open = pending.iter().enumerate();
@@ -93,7 +84,7 @@ impl Broadcast<'_> {
         let mut phase_end = Some(begun + limit);
         // The end of the wait for masters that may still take a proposal.
         let mut wait_end = None;
-        let vote_limit = limit.max(usual(self.nodes)).max(VOTE_MIN);
+        let vote_limit = limit.max(usual(&self.nodes)).max(VOTE_MIN);
         let mut vote_end = Some(begun + vote_limit);
         while !pending.iter().all(PendingRequest::is_done) {
             let next_end = [phase_end, wait_end, vote_end].into_iter().flatten().min();
@@ -132,7 +123,7 @@ impl Broadcast<'_> {
     }
 
     /// Counts the replies of a master. Returns the second phases that begin.
-    fn count(self, pending: &mut [PendingRequest], replied: MasterReplies) -> Vec<Addressed> {
+    fn count(&self, pending: &mut [PendingRequest], replied: MasterReplies) -> Vec<Addressed> {
         let MasterReplies { master, second, .. } = replied;
         let mut second_phases = Vec::new();
         for (position, reply) in replied.positions.into_iter().zip(replied.replies) {
@@ -142,14 +133,14 @@ impl Broadcast<'_> {
             {
                 self.admission.note_refusal(master, request.namespace());
             }
-            let begun = request.count(master, second, reply, self.leases);
+            let begun = request.count(master, second, reply, &self.leases);
             second_phases.extend(begun.map(|begun| (position, begun)));
         }
         second_phases
     }
 
     /// Sends requests of a second phase, or such that restore a lease.
-    fn send_second(self, calls: &Calls, requests: &[Addressed]) {
+    fn send_second(&self, calls: &Calls, requests: &[Addressed]) {
         for (master, node) in self.nodes.iter().enumerate() {
             let to_this = requests.iter();
             let to_this = to_this.filter(|(_, (to, _))| to.contains(master));

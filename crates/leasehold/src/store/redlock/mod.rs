@@ -31,7 +31,6 @@ use leasehold_core::quorum::Size;
 use leasehold_core::{Acquire, ClientId, Op, Ttl};
 
 use self::admission::Admission;
-use self::broadcast::Broadcast;
 use self::fan_out::{WaitLimits, fan_out};
 use self::leases::Leases;
 use self::master::Master;
@@ -173,18 +172,12 @@ impl RedlockStore {
         }
         let reject = |request| self.reject(request).map(Reply::Rejected);
         let mut replies: Vec<_> = batch.iter().map(reject).collect();
-        let broadcast = Broadcast {
-            nodes: &self.nodes,
-            size: self.size,
-            admission: &self.admission,
-            leases: &self.leases,
-        };
         let rounds = rounds(&batch);
         for round in 0..=rounds.iter().copied().max().unwrap_or_default() {
             let open = |place: &usize| rounds[*place] == round && replies[*place].is_none();
             let places: Vec<_> = (0..batch.len()).filter(open).collect();
             let requests = places.iter().map(|place| batch[*place].clone());
-            let decided = broadcast.apply(requests.collect()).await;
+            let decided = self.broadcast(requests.collect()).await;
             for (place, (key, reply)) in places.into_iter().zip(decided) {
                 let named = |error: Error| error.for_lock(&key.name).at_store(&self.url);
                 replies[place] = Some(reply.map_error(named));
