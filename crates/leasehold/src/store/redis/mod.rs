@@ -56,7 +56,7 @@ use self::wire::script::Script;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, Key, Keyspace, Listener, Listening, Page, Query, Reply, Request,
-    Shard, Store, WakeupMode, mismatch,
+    Shard, Store, mismatch,
 };
 use crate::store::options::OpenOptions;
 use crate::{Durability, Error, ErrorKind, Result};
@@ -137,10 +137,6 @@ impl RedisStore {
             shared_names: SharedNames::default(),
             response_timeout: options.response_timeout,
         }
-    }
-
-    pub(super) fn wakeup_mode(&self) -> WakeupMode {
-        self.topology.wakeup_mode()
     }
 
     /// Proves that the servers respond, accept us and can run the rule.
@@ -402,7 +398,7 @@ impl Store for RedisStore {
                 Topology::One(_) => PARALLEL_CALLS,
                 Topology::Cluster(_) => 1,
             },
-            ..Capabilities::new(kind, self.wakeup_mode())
+            ..Capabilities::new(kind, self.topology.wakeup_mode())
         }
     }
 

@@ -234,7 +234,7 @@ impl Sealed for RedlockStore {}
 
 impl Store for RedlockStore {
     fn capabilities(&self) -> Capabilities {
-        let wakes = |node: &&Arc<Master>| node.store.wakeup_mode() != WakeupMode::Nothing;
+        let wakes = |node: &&Arc<Master>| node.store.capabilities().wakeup != WakeupMode::Nothing;
         let majority = self.nodes.iter().filter(wakes).count() >= self.size.majority();
         let wakeup = match majority {
             true => WakeupMode::Changes,
