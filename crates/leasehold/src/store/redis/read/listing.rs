@@ -82,7 +82,7 @@ impl RedisStore {
             let each = commands.len() / part.len();
             let mut replies = self.fetch(commands).await?;
             let names = part.iter().zip(replies.chunks_mut(each));
-            let mut shared = self.put_first_holders(names.collect()).await?;
+            let mut shared = self.shared(names.collect()).await?;
             for (key, replies) in part.iter().zip(replies.chunks(each)) {
                 match view(key, &Parts::Waiters, replies) {
                     Ok(mut view) => {

@@ -82,7 +82,7 @@ impl RedisStore {
         let mut shared = None;
         if *parts != Parts::Latch {
             let names = vec![(key, replies.as_mut_slice())];
-            shared = self.put_first_holders(names).await?.remove(&key.name);
+            shared = self.shared(names).await?.remove(&key.name);
         }
         let mut view = match view(key, parts, &replies) {
             Ok(view) => view,
@@ -123,6 +123,9 @@ impl RedisStore {
 
     /// The replies to commands, in their order.
     async fn fetch(&self, commands: Vec<KeyedCommand>) -> Result<Vec<Value>> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
         let readings = self.readings(commands, false).await?.into_iter();
         Ok(readings.map(|reading| reading.reply).collect())
     }

@@ -22,7 +22,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Adds it to a view that has the first holder.
+    /// Adds it to the view of a free mutex.
     pub(super) fn complete(self, view: &mut View) {
         let mut holders = self.holders.into_iter();
         view.holder = holders.next();
@@ -32,31 +32,23 @@ impl Shared {
 }
 
 impl RedisStore {
-    /// Puts the first holder of each of them in the place of its record in the replies to commands that read a mutex. All
-    /// other records are left as they are. Returns what else their records say.
-    pub(super) async fn put_first_holders(
+    /// Reads the locks with several holders among these names. In the replies to the commands that read a mutex, each of
+    /// them becomes a free mutex.
+    pub(super) async fn shared(
         &self,
-        names: Vec<(&Key, &mut [Value])>,
+        mut names: Vec<(&Key, &mut [Value])>,
     ) -> Result<BTreeMap<Name, Shared>> {
-        let mut found = BTreeMap::new();
-        let mut others = names;
-        others.retain(|(_, replies)| replies.first().is_some_and(|it| is_error(it, "WRONGTYPE")));
-        if others.is_empty() {
-            return Ok(found);
-        }
+        names.retain(|(_, replies)| replies.first().is_some_and(|it| is_error(it, "WRONGTYPE")));
         // Not all fields at once: a latch has one for each arrival.
         let status = |key: &Key| keyed("HGET", record_key(key).to_string(), &[STATUS_FIELD]);
-        let statuses = others.iter().map(|(key, _)| status(key)).collect();
+        let statuses = names.iter().map(|(key, _)| status(key)).collect();
         let statuses = self.fetch(statuses).await?;
         let mut semaphores = Vec::new();
-        for ((key, replies), status) in others.into_iter().zip(&statuses) {
+        for ((key, replies), status) in names.into_iter().zip(&statuses) {
             let status = self.permitted("HGET", key, status)?;
             if kind(status).is_some() {
                 semaphores.push((key, replies, status));
             }
-        }
-        if semaphores.is_empty() {
-            return Ok(found);
         }
         let commands = semaphores.iter().flat_map(|(key, ..)| {
             let record = record_key(key).to_string();
@@ -64,6 +56,7 @@ impl RedisStore {
             [hash, (record, cmd("TIME"))]
         });
         let read = self.fetch(commands.collect()).await?;
+        let mut found = BTreeMap::new();
         for ((key, replies, status), read) in semaphores.into_iter().zip(read.chunks(2)) {
             let ([semaphore, now], [record, ttl, ..]) = (read, replies) else {
                 continue;
@@ -73,16 +66,7 @@ impl RedisStore {
             let now = now.ok_or_else(|| errors::invalid_reply().at_store(self))?;
             let mut holders: Vec<_> = holders(semaphore, now).collect();
             holders.sort_by_key(|holder| holder.lease);
-            (*record, *ttl) = match holders.first() {
-                Some(first) => {
-                    let count = if first.is_reserved { 0 } else { first.count };
-                    let value = format!("{} {count}", first.lease).into_bytes();
-                    let millis = first.time_left.as_millis();
-                    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
-                    (Value::BulkString(value), Value::Int(millis))
-                }
-                None => (Value::Nil, Value::Int(-2)),
-            };
+            (*record, *ttl) = (Value::Nil, Value::Int(-2));
             let usage = usage(status, &holders, now);
             found.insert(key.name.clone(), Shared { usage, holders });
         }
