@@ -94,15 +94,12 @@ impl Node {
     ) -> CallResults {
         // A client that cannot be notified acquires nothing.
         let why_denied = |request: &Request| self.manager.notifications().denied(request);
-        let is_denied = |call: &Call| call.requests.iter().any(|it| why_denied(it).is_some());
-        let (mut results, mut allowed) = (Vec::new(), calls);
-        if allowed.iter().any(is_denied) {
-            let calls = std::mem::take(&mut allowed).into_iter();
-            for call in calls.flat_map(|call| call.without_denied(why_denied)) {
-                match call.requests.first().and_then(why_denied) {
-                    Some(error) => results.push((call, CallResult::NotApplied(error))),
-                    None => allowed.push(call),
-                }
+        let (mut results, mut allowed) = (Vec::new(), Vec::new());
+        let calls = calls.into_iter();
+        for call in calls.flat_map(|call| call.without_denied(why_denied)) {
+            match call.requests.first().and_then(why_denied) {
+                Some(error) => results.push((call, CallResult::NotApplied(error))),
+                None => allowed.push(call),
             }
         }
         if allowed.is_empty() {
