@@ -1,6 +1,6 @@
 //! Failures of a cluster.
 
-use redis::{ServerError, Value};
+use redis::ServerError;
 
 use super::known::CLUSTER;
 use super::{call, quote};
@@ -37,11 +37,7 @@ pub(crate) fn no_node_for_slot() -> Error {
 }
 
 /// The cluster does not serve this slot.
-pub(crate) fn cluster_down(reply: &Value) -> Error {
-    let words = match reply {
-        Value::ServerError(error) => error.details().unwrap_or_default(),
-        _ => "",
-    };
+pub(crate) fn cluster_down(words: &str) -> Error {
     let message = format!(
         "the cluster does not serve this lock at this moment; check CLUSTER INFO ({})",
         quote(words)

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::Value;
 use tokio::time::{Instant, sleep};
 
 use super::call::{Call, CallResult, CallResults};
@@ -34,7 +33,7 @@ const HOPS_MAX: u32 = 3;
 /// The outcome of a call at one node.
 enum Attempt {
     Done(CallResult),
-    Redirected(Redirect, Value),
+    Redirected(Redirect),
     /// The slot has another owner now, or none.
     Elsewhere,
 }
@@ -132,16 +131,16 @@ impl Routing<'_> {
         match attempt {
             Attempt::Done(end) => self.results.push((call, end)),
             Attempt::Elsewhere => self.retry(vec![call], errors::nodes_disagree),
-            Attempt::Redirected(Redirect::Moved(addr), _) => {
+            Attempt::Redirected(Redirect::Moved(addr)) => {
                 self.cluster.moved(call.slot, &addr);
                 next.refresh = Some(Some(addr));
                 self.retry(vec![call], errors::nodes_disagree);
             }
             // A note has a key of its own, which may still be at this node.
-            Attempt::Redirected(Redirect::Ask(_), _) if call.has_notes() => {
+            Attempt::Redirected(Redirect::Ask(_)) if call.has_notes() => {
                 self.retry_in_migration(call, next);
             }
-            Attempt::Redirected(Redirect::Ask(addr), _) => match self.cluster.find(&addr).await {
+            Attempt::Redirected(Redirect::Ask(addr)) => match self.cluster.find(&addr).await {
                 Ok(target) if self.has_time() => {
                     let calls = call.redirected().into_iter();
                     let asking = calls.map(|call| (Arc::clone(&target), call));
@@ -153,14 +152,12 @@ impl Routing<'_> {
                     self.retry(vec![call], || error);
                 }
             },
-            Attempt::Redirected(Redirect::Both, _) => {
-                self.retry_in_migration(call, next);
-            }
-            Attempt::Redirected(Redirect::Down, reply) => {
+            Attempt::Redirected(Redirect::Both) => self.retry_in_migration(call, next),
+            Attempt::Redirected(Redirect::Down(words)) => {
                 node.set_doubtful(true);
                 next.refresh = Some(None);
                 next.pause = true;
-                self.retry(vec![call], || errors::cluster_down(&reply));
+                self.retry(vec![call], || errors::cluster_down(&words));
             }
         }
     }
@@ -227,25 +224,18 @@ async fn attempt(
         .deliver(&session, deadline.max(late), calls, None)
         .await;
     let results = results.into_iter().map(|(call, result)| {
-        let attempt = match result {
-            CallResult::Replied(Value::ServerError(error), session) => {
+        let redirect = match &result {
+            CallResult::Replied(reply, _) => {
                 node.set_doubtful(false);
-                let redirect = Redirect::parse(&error, &node.addr);
-                let reply = Value::ServerError(error);
-                match redirect {
-                    Some(redirect) => Attempt::Redirected(redirect, reply),
-                    None => Attempt::Done(CallResult::Replied(reply, session)),
-                }
+                Redirect::parse(reply, &node.addr)
             }
-            result => {
-                match &result {
-                    CallResult::Replied(..) => node.set_doubtful(false),
-                    CallResult::NoReply(_) => node.set_doubtful(true),
-                    CallResult::NotApplied(_) => {}
-                }
-                Attempt::Done(result)
+            CallResult::NoReply(_) => {
+                node.set_doubtful(true);
+                None
             }
+            CallResult::NotApplied(_) => None,
         };
+        let attempt = redirect.map_or(Attempt::Done(result), Attempt::Redirected);
         (call, attempt)
     });
     results.collect()

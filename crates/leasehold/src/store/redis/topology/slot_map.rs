@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use redis::{ServerError, Value};
+use redis::Value;
 
 use super::node::{ClusterNode, NodeAddr};
 use crate::store::api::{Key, Shard};
@@ -49,8 +49,8 @@ pub(crate) enum Redirect {
     Ask(NodeAddr),
     /// The slot is being migrated, and the keys of the call are on both nodes.
     Both,
-    /// No node serves the slot at this moment.
-    Down,
+    /// No node serves the slot at this moment, in the words of the node.
+    Down(String),
 }
 
 const NOBODY: u16 = u16::MAX;
@@ -166,17 +166,21 @@ impl SlotsReply {
 }
 
 impl Redirect {
-    /// The redirection in an error of the node at an address, if it is one.
-    pub(crate) fn parse(error: &ServerError, sender: &NodeAddr) -> Option<Self> {
+    /// The redirection in a reply of the node at an address, if it is one.
+    pub(crate) fn parse(reply: &Value, sender: &NodeAddr) -> Option<Self> {
+        let Value::ServerError(error) = reply else {
+            return None;
+        };
+        let words = error.details().unwrap_or_default();
         let to = || {
-            let (_, addr) = error.details()?.trim().split_once(' ')?;
+            let (_, addr) = words.trim().split_once(' ')?;
             NodeAddr::parse(addr, sender)
         };
         match error.code() {
             "MOVED" => to().map(Self::Moved),
             "ASK" => to().map(Self::Ask),
             "TRYAGAIN" => Some(Self::Both),
-            "CLUSTERDOWN" => Some(Self::Down),
+            "CLUSTERDOWN" => Some(Self::Down(words.to_owned())),
             _ => None,
         }
     }
@@ -246,13 +250,14 @@ mod tests {
     #[test]
     fn a_redirection_names_an_address() {
         let moved = |host, port| Some(Redirect::Moved(addr(host, port)));
+        let down = Some(Redirect::Down("not served".to_owned()));
         for (text, redirect) in [
             ("MOVED 3999 127.0.0.1:6381", moved("127.0.0.1", 6_381)),
             ("MOVED 3999 ::1:6381", moved("::1", 6_381)),
             ("MOVED 3999 :6381", moved("sender", 6_381)),
             ("ASK 1 h:2", Some(Redirect::Ask(addr("h", 2)))),
             ("TRYAGAIN Multiple keys", Some(Redirect::Both)),
-            ("CLUSTERDOWN Hash slot not served", Some(Redirect::Down)),
+            ("CLUSTERDOWN not served", down),
             ("MOVED", None),
             ("MOVED 1", None),
             ("MOVED 1 h", None),
@@ -261,10 +266,7 @@ mod tests {
             ("ERR ASK", None),
         ] {
             let reply = redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
-            let Ok(Value::ServerError(error)) = reply else {
-                unreachable!("{reply:?}")
-            };
-            let parsed = Redirect::parse(&error, &addr("sender", 1));
+            let parsed = Redirect::parse(&reply.unwrap(), &addr("sender", 1));
             assert_eq!(parsed, redirect, "{text}");
         }
     }
