@@ -52,6 +52,7 @@ use self::topology::call::{Call, CallResult, CallResults, Positioned};
 use self::topology::cluster::Cluster;
 use self::topology::node::Node;
 use self::topology::waits::Waits;
+use self::wire::decode::Remark;
 use self::wire::script::Script;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
@@ -302,7 +303,7 @@ impl RedisStore {
     ) -> Positioned {
         let (mut open, mut serving) = (Vec::new(), Vec::new());
         for (call, result) in results {
-            let (mut waited_for, mut elsewhere) = (Vec::new(), Vec::new());
+            let mut remarks = vec![None; call.requests.len()];
             let decoded = match result {
                 CallResult::NotApplied(error) => {
                     vec![Some(Reply::Rejected(error)); call.positions.len()]
@@ -312,23 +313,24 @@ impl RedisStore {
                 }
                 CallResult::Replied(value, session) => {
                     self.note_renewals(&call, &value);
-                    waited_for = call.waited_for(&value);
-                    elsewhere = call.elsewhere(&value);
-                    self.shared_names.note(&call, &elsewhere);
+                    remarks = call.remarks(&value);
+                    self.shared_names.note(&call, &remarks);
                     let mut decoded = call.decode(&value);
                     if let Some((_, waits)) = replicated {
                         waits.check(&call.requests, &mut decoded);
                     }
-                    let permits = call.renewed_permits(&value);
-                    session.finish(&call.requests, &mut decoded, &permits);
+                    session.finish(&call.requests, &mut decoded, &remarks);
                     decoded
                 }
             };
             let script = call.script();
-            let positioned = call.into_positioned().into_iter().zip(decoded);
-            for (nth, ((position, request), decoded)) in positioned.enumerate() {
+            let replied = decoded.into_iter().zip(remarks);
+            let positioned = call.into_positioned().into_iter();
+            for ((position, request), (decoded, remark)) in positioned.zip(replied) {
                 match decoded {
-                    Some(_) if waited_for.contains(&nth) && resent.served.insert(position) => {
+                    Some(_)
+                        if remark == Some(Remark::WaitedFor) && resent.served.insert(position) =>
+                    {
                         let serve = Request::new(request.key.clone(), Op::release(NOBODY));
                         if !serving.iter().any(|(_, other)| *other == serve) {
                             // The reply of the latch replaces that of this request.
@@ -337,7 +339,7 @@ impl RedisStore {
                         open.push((position, request));
                     }
                     None => {
-                        if elsewhere.contains(&nth) {
+                        if remark == Some(Remark::Elsewhere) {
                             resent.redirect(position, script);
                         }
                         open.push((position, request));

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use leasehold_core::Op;
 
 use super::topology::call::Call;
+use super::wire::decode::Remark;
 use super::wire::script::Script;
 use crate::store::api::{Key, Request};
 use crate::store::lock::lock;
@@ -32,18 +33,17 @@ impl SharedNames {
         }
     }
 
-    /// Notes what the reply to a call says of its names. `elsewhere` are the numbers of the requests that its script leaves
-    /// to the other one.
-    pub(super) fn note(&self, call: &Call, elsewhere: &[usize]) {
+    /// Notes what the reply to a call says of its names.
+    pub(super) fn note(&self, call: &Call, remarks: &[Option<Remark>]) {
         match call.script() {
             Some(Script::Shares) => {}
-            Some(Script::Mutex) if !elsewhere.is_empty() => {}
+            Some(Script::Mutex) if remarks.contains(&Some(Remark::Elsewhere)) => {}
             _ => return,
         }
         let is_shares = call.script() == Some(Script::Shares);
         let mut names = lock(&self.0);
-        for (nth, request) in call.requests.iter().enumerate() {
-            let is_elsewhere = elsewhere.contains(&nth);
+        for (request, remark) in call.requests.iter().zip(remarks) {
+            let is_elsewhere = *remark == Some(Remark::Elsewhere);
             if is_shares && is_elsewhere {
                 names.remove(&request.key);
             } else if is_shares != is_elsewhere && !names.contains(&request.key) {

@@ -11,6 +11,7 @@ use super::subscriptions::Subscriptions;
 use crate::Error;
 use crate::store::api::{Reply, Request};
 use crate::store::redis::errors;
+use crate::store::redis::wire::decode::Remark;
 
 /// An open connection, and the subscriptions on it.
 #[derive(Debug)]
@@ -27,30 +28,28 @@ pub(crate) struct Session {
 impl Session {
     /// Updates what depends on the replies to requests: detects that the server has become a replica, tracks the
     /// records that are held, and notifies local clients of the changes that their own requests made, because the
-    /// server does not send these over the connection that caused them. `renewed_permits` are the numbers of the requests
-    /// that have renewed permits of a semaphore, in order: nothing else in a request or its reply shows that.
+    /// server does not send these over the connection that caused them. Only a remark shows that a request has renewed
+    /// permits of a semaphore.
     pub(crate) fn finish(
         &self,
         requests: &[Request],
         replies: &mut [Option<Reply>],
-        renewed_permits: &[usize],
+        remarks: &[Option<Remark>],
     ) {
         for reply in replies.iter_mut() {
             if let Some(Reply::Rejected(error)) = reply {
                 *error = self.check_demotion(error.clone());
             }
         }
-        let replied = requests.iter().zip(&*replies).enumerate();
-        let replied = replied.filter_map(|(nth, (request, reply))| {
-            let reply = reply.as_ref()?;
-            Some((nth, request, reply))
-        });
+        let replied = requests.iter().zip(&*replies).zip(remarks);
+        let replied = replied
+            .filter_map(|((request, reply), remark)| Some(((request, reply.as_ref()?), remark)));
         let of_mutexes = replied.clone();
-        let of_mutexes = of_mutexes.filter(|(nth, ..)| renewed_permits.binary_search(nth).is_err());
+        let of_mutexes = of_mutexes.filter(|(_, remark)| **remark != Some(Remark::RenewedPermits));
         self.subscriptions
-            .track(of_mutexes.map(|(_, request, reply)| (request, reply)));
+            .track(of_mutexes.map(|(replied, _)| replied));
         let notifications = self.state.notifications();
-        for (_, request, reply) in replied {
+        for ((request, reply), _) in replied {
             let freed = match reply.outcome() {
                 Ok(Outcome::Revoked(leases)) => !leases.is_empty(),
                 // A queue would have granted it to its head.

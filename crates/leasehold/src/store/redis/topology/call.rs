@@ -8,9 +8,10 @@ use redis::{Cmd, Value};
 use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 use crate::store::redis::link::session::Session;
+use crate::store::redis::wire::decode::{self, Remark};
 use crate::store::redis::wire::encode::{self, CallContext};
 use crate::store::redis::wire::script::Script;
-use crate::store::redis::wire::{command, decode, slots};
+use crate::store::redis::wire::{command, slots};
 
 /// One call. All its keys are in one slot of a cluster, and its requests are of one namespace: the user may have
 /// permissions there that it lacks in another.
@@ -213,28 +214,11 @@ impl Call {
         }
     }
 
-    /// The numbers of its requests that are left to another script, which applies to their records.
-    pub(crate) fn elsewhere(&self, value: &Value) -> Vec<usize> {
-        match self.script() {
-            Some(Script::Mutex | Script::Shares) => decode::elsewhere(value),
-            _ => Vec::new(),
-        }
-    }
-
-    /// The numbers of its requests of another kind whose names are those of free locks with waiters.
-    pub(crate) fn waited_for(&self, value: &Value) -> Vec<usize> {
-        match self.script() {
-            Some(Script::Latch | Script::Shares) => decode::waited_for(value),
-            _ => Vec::new(),
-        }
-    }
-
-    /// The numbers of its requests that have renewed permits of a semaphore, in order.
-    pub(crate) fn renewed_permits(&self, value: &Value) -> Vec<usize> {
-        match self.script() {
-            Some(Script::Shares) => decode::renewed_permits(value),
-            Some(Script::RenewShares) => (0..self.requests.len()).collect(),
-            _ => Vec::new(),
+    /// What the reply of the server says of each request beside its outcome.
+    pub(crate) fn remarks(&self, value: &Value) -> Vec<Option<Remark>> {
+        match self.work {
+            Work::Script(script) => decode::remarks(script, self.requests.len(), value),
+            Work::Command(_) => vec![None; self.requests.len()],
         }
     }
 

@@ -48,37 +48,38 @@ pub(crate) fn unfinished<'a>(requests: &'a [Request], value: &Value) -> Vec<&'a 
     unfinished.map(|request| &request.key).collect()
 }
 
-/// The numbers of the requests in a call on latches whose names are those of free locks with waiters.
-pub(crate) fn waited_for(value: &Value) -> Vec<usize> {
-    numbers(value, |word, found| {
-        word == "mismatch" && text(found).is_some_and(|found| found.ends_with("queue"))
-    })
+/// What the reply of a script says of a request beside its outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remark {
+    /// Its record is of another script, to which it is left.
+    Elsewhere,
+    /// It is of another kind than its name, which is that of a free lock with waiters.
+    WaitedFor,
+    /// It has renewed permits of a semaphore.
+    RenewedPermits,
 }
 
-/// The numbers of the requests in a call that have renewed permits of a semaphore, in order.
-pub(crate) fn renewed_permits(value: &Value) -> Vec<usize> {
-    numbers(value, |word, value| {
-        word == "renewed" && *value == Value::Int(1)
-    })
-}
-
-/// The numbers of the requests whose records are of another script.
-pub(crate) fn elsewhere(value: &Value) -> Vec<usize> {
-    numbers(value, |word, _| word == ELSEWHERE)
-}
-
-/// The numbers of the requests with such an outcome, by its word and its value.
-fn numbers(reply: &Value, is_such: impl Fn(&str, &Value) -> bool) -> Vec<usize> {
-    let results = match reply {
+/// The remarks in the reply of a script, one per request.
+pub(crate) fn remarks(script: Script, count: usize, value: &Value) -> Vec<Option<Remark>> {
+    if script == Script::RenewShares {
+        return vec![Some(Remark::RenewedPermits); count];
+    }
+    let results = match value {
         Value::Array(items) => items.get(1..).unwrap_or_default(),
         _ => &[],
     };
-    let results = results.chunks_exact(2).enumerate();
-    let numbers = results.filter_map(|(nth, result)| match result {
-        [word, value] if is_such(self::word(word), value) => Some(nth),
+    let remark = |result: &[Value]| match (script, word(&result[0]), &result[1]) {
+        (Script::Mutex | Script::Shares, ELSEWHERE, _) => Some(Remark::Elsewhere),
+        (Script::Latch | Script::Shares, "mismatch", found) => {
+            let is_waited_for = text(found).is_some_and(|found| found.ends_with("queue"));
+            is_waited_for.then_some(Remark::WaitedFor)
+        }
+        (Script::Shares, "renewed", Value::Int(1)) => Some(Remark::RenewedPermits),
         _ => None,
-    });
-    numbers.collect()
+    };
+    let mut remarks: Vec<_> = results.chunks_exact(2).map(remark).collect();
+    remarks.resize(count, None);
+    remarks
 }
 
 /// The word of an outcome, as the comments at the tops of the scripts list them. Empty if it is none.
