@@ -50,7 +50,7 @@ impl Replicas {
     /// The replicas of a server.
     pub(super) fn of(node: &Node) -> Self {
         Self {
-            node: node.another(),
+            node: Node::new(node.manager.another()),
             turn: Mutex::default(),
             counter: node.manager.another(),
             last_count: Mutex::default(),

@@ -10,7 +10,7 @@ use redis::{Value, cmd};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::node::{ClusterNode, NodeAddr};
-use super::slot_map::{SharedSlotMap, SlotMap, SlotsReply};
+use super::slot_map::{SlotMap, SlotsReply};
 use crate::store::api::{Event, EventScope, Shard, WakeupMode};
 use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
@@ -36,10 +36,12 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Cluster {
     seeds: Vec<Address>,
-    options: OpenOptions,
-    map: Arc<SharedSlotMap>,
+    pub(super) options: OpenOptions,
+    /// The current slot map.
+    map: Arc<Mutex<Arc<SlotMap>>>,
     known: Mutex<Known>,
-    clients: Arc<Clients>,
+    /// The clients, and the observers of names at all nodes.
+    pub(super) clients: Arc<Clients>,
     /// Held during a query for the slot map, for which all callers wait together. Keeps the time of the last one.
     refreshing: tokio::sync::Mutex<Option<Instant>>,
     /// The number of queries.
@@ -67,17 +69,8 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn options(&self) -> &OpenOptions {
-        &self.options
-    }
-
-    /// The clients, and the observers of names at all nodes.
-    pub(crate) fn clients(&self) -> &Arc<Clients> {
-        &self.clients
-    }
-
     pub(crate) fn map(&self) -> Arc<SlotMap> {
-        self.map.now()
+        Arc::clone(&lock(&self.map))
     }
 
     /// Queries all seeds, and uses the slot map of the first that replies.
@@ -297,8 +290,8 @@ impl Known {
 ///
 /// A node that had no slots and now has those of one that has lost all has replaced it in a failover,
 /// and may have lost its last changes. Otherwise slots were migrated with their keys.
-fn replace_map(map: SlotMap, shared_map: &SharedSlotMap) -> Vec<Event> {
-    let old = shared_map.now();
+fn replace_map(map: SlotMap, current: &Mutex<Arc<SlotMap>>) -> Vec<Event> {
+    let old = Arc::clone(&lock(current));
     let mut events = Vec::<Event>::new();
     for slot in 0..slots::SLOTS {
         let (Some(before), Some(now)) = (old.owner(slot), map.owner(slot)) else {
@@ -321,7 +314,7 @@ fn replace_map(map: SlotMap, shared_map: &SharedSlotMap) -> Vec<Event> {
         let failed_over = !has_slots(&old, now) && !has_slots(&map, before);
         events.push(if failed_over { interrupted } else { moved });
     }
-    shared_map.take(map);
+    *lock(current) = Arc::new(map);
     events
 }
 

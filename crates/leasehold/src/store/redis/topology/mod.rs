@@ -76,7 +76,7 @@ impl Topology {
     pub(crate) fn clients(&self) -> &Arc<Clients> {
         match self {
             Self::One(node) => node.manager.notifications().clients(),
-            Self::Cluster(cluster) => cluster.clients(),
+            Self::Cluster(cluster) => &cluster.clients,
         }
     }
 

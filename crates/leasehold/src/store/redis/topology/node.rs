@@ -46,11 +46,6 @@ impl Node {
         }
     }
 
-    /// Another connection to the same server, which only receives changes.
-    pub(crate) fn another(&self) -> Self {
-        Self::new(self.manager.another())
-    }
-
     pub(crate) fn resent(&self) -> u64 {
         self.resent.load(Ordering::Relaxed)
     }

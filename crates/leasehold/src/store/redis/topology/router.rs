@@ -175,7 +175,7 @@ impl Routing<'_> {
     }
 
     fn has_time(&self) -> bool {
-        self.start.elapsed() < self.cluster.options().response_timeout / 2
+        self.start.elapsed() < self.cluster.options.response_timeout / 2
     }
 
     /// Makes calls again, if there is time left.
@@ -191,7 +191,7 @@ impl Routing<'_> {
 
     /// The deadline of a reply: the last call has at least half of the timeout.
     fn deadline(&self) -> Instant {
-        let timeout = self.cluster.options().response_timeout;
+        let timeout = self.cluster.options.response_timeout;
         let left = timeout.saturating_sub(self.start.elapsed());
         connection_manager::deadline(left.max(timeout / 2))
     }
@@ -219,7 +219,7 @@ async fn attempt(
             });
         }
     };
-    let late = Instant::now() + cluster.options().response_timeout / 2;
+    let late = Instant::now() + cluster.options.response_timeout / 2;
     let results = server
         .deliver(&session, deadline.max(late), calls, None)
         .await;

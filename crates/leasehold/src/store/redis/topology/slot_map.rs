@@ -36,10 +36,6 @@ pub(crate) struct SlotMap {
     replicas: Vec<NodeAddr>,
 }
 
-/// The current slot map.
-#[derive(Debug, Default)]
-pub(crate) struct SharedSlotMap(Mutex<Arc<SlotMap>>);
-
 /// A redirection to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
@@ -66,19 +62,10 @@ impl Default for SlotMap {
     }
 }
 
-impl SharedSlotMap {
-    pub(crate) fn now(&self) -> Arc<SlotMap> {
-        Arc::clone(&lock(&self.0))
-    }
-
-    pub(crate) fn take(&self, map: SlotMap) {
-        *lock(&self.0) = Arc::new(map);
-    }
-}
-
-impl Owners for SharedSlotMap {
+/// The current slot map.
+impl Owners for Mutex<Arc<SlotMap>> {
     fn shard(&self, key: &Key) -> Option<Shard> {
-        self.now().shard(key)
+        lock(self).shard(key)
     }
 }
 
