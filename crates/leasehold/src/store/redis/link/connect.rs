@@ -105,23 +105,21 @@ pub(crate) async fn pubsub(address: &Address) -> Result<PubSub> {
     pubsub.map_err(|error| errors::no_connection(&error, address))
 }
 
-/// The role of a server.
+/// The role of a server that is not a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    Master,
     Replica,
     /// With the masters that it monitors.
     Sentinel(Vec<String>),
 }
 
-/// Asks a server for its role. `None` if it does not reply to that.
+/// Asks a server for its role. `None` if it is a master or does not reply to that.
 pub(crate) async fn role(connection: &mut MultiplexedConnection) -> Option<Role> {
     // Every user may send HELLO, but servers before 6.0 do not know it, and a sentinel does not report its role.
     let hello = connection.send_packed_command(&cmd("HELLO")).await.ok()?;
-    let hello = |name| field(&hello, name).and_then(text);
-    match hello("mode").zip(hello("role")) {
-        Some((mode, role)) if mode != "sentinel" => return named(&role),
-        _ => {}
+    let mode = field(&hello, "mode").and_then(text);
+    if field(&hello, "role").is_some() && mode.is_some_and(|mode| mode != "sentinel") {
+        return is_replica(&hello).then_some(Role::Replica);
     }
     let role = connection.send_packed_command(&cmd("ROLE")).await.ok()?;
     let Value::Array(role) = role else {
@@ -131,8 +129,8 @@ pub(crate) async fn role(connection: &mut MultiplexedConnection) -> Option<Role>
         [word, Value::Array(masters)] if text(word)? == "sentinel" => {
             Some(Role::Sentinel(masters.iter().filter_map(text).collect()))
         }
-        [word, ..] => named(&text(word)?),
-        [] => None,
+        [word, ..] if is_name_of_replica(word) => Some(Role::Replica),
+        _ => None,
     }
 }
 
@@ -143,16 +141,11 @@ pub(crate) fn is_cluster_node(hello: &Value) -> bool {
 
 /// Whether the reply to `HELLO` is that of a replica.
 pub(crate) fn is_replica(hello: &Value) -> bool {
-    let role = field(hello, "role").and_then(text);
-    role.as_deref().and_then(named) == Some(Role::Replica)
+    field(hello, "role").is_some_and(is_name_of_replica)
 }
 
-fn named(role: &str) -> Option<Role> {
-    match role {
-        "master" => Some(Role::Master),
-        "slave" | "replica" => Some(Role::Replica),
-        _ => None,
-    }
+fn is_name_of_replica(role: &Value) -> bool {
+    matches!(text(role).as_deref(), Some("slave" | "replica"))
 }
 
 /// Without timeouts: the caller has one for the whole call.
