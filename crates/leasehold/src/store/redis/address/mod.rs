@@ -404,6 +404,3 @@ fn has_fragment() -> Error {
 pub(crate) fn invalid(message: &str) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,11 +1,21 @@
-//! What the URLs of many servers mean, and why one is refused. The fuzz target `address` makes up more.
+//! What a URL means, why one is refused, and what the error does not contain. The fuzz target `address` makes up more.
 
 use super::*;
+use crate::ErrorKind;
+use crate::store::redis::address::Endpoint;
 
 #[test]
 fn the_display_of_a_url_is_its_normal_form_without_a_password() {
+    let tls = "rediss://h:6379/0?ca=/etc/c+a%20b.pem&cert=c.pem&key=k.pem";
+    let socket = "redis+unix:/run/r.sock?db=2&user=a";
     for (url, displayed) in [
-        ("redis://h:1/2", "redis://h:1/2"),
+        ("redis://db.org", "redis://db.org:6379/0"),
+        ("redis://al%69ce:p%40ss@db:7/3", "redis://alice@db:7/3"),
+        ("redis://:secret@127.0.0.1:1/", "redis://127.0.0.1:1/0"),
+        ("redis://[::1]:7/2", "redis://[::1]:7/2"),
+        (&tls.replace(":6379/0", ""), tls),
+        (socket, socket),
+        ("redis+unix:///run/r.sock?user=a&db=2", socket),
         (
             "redis+sentinel://app:hush@a,b:1,[::1]/my%20master/3?sentinel-user=eye",
             "redis+sentinel://app@a:26379,b:1,[::1]:26379/my%20master/3?sentinel-user=eye",
@@ -24,6 +34,16 @@ fn the_display_of_a_url_is_its_normal_form_without_a_password() {
         assert_eq!(deployment.to_string(), displayed);
         assert!(!format!("{deployment} {deployment:?}").contains("hush"));
     }
+}
+
+#[test]
+fn a_password_and_a_host_are_decoded() {
+    let address = Address::parse("redis://u:p%40ss%2Fw:rd%25@[::1]").unwrap();
+    assert_eq!(address.password, Some(Secret::from("p@ss/w:rd%")));
+    let Endpoint::Tcp { host, .. } = &address.endpoint else {
+        unreachable!("{address}")
+    };
+    assert_eq!(host, "::1");
 }
 
 #[test]
@@ -48,8 +68,34 @@ fn a_master_is_reached_as_its_sentinels_are() {
 }
 
 #[test]
-fn an_invalid_url_is_refused_with_a_reason() {
-    for (text, words) in [
+fn an_invalid_url_is_refused_with_a_reason_and_without_its_password() {
+    let others = [
+        "",
+        "redis:sEcret",
+        "redis://u:sEcret@/1",
+        "redis://u:sEcret@h:65536",
+        "redis://u:sEcret@h:0",
+        "redis://u:sEcret@h/+1",
+        "redis://u:sEcret@h/4294967296",
+        "redis://u:sEcret@h/1/2",
+        "redis://u:sEcret@h h/0",
+        "redis://u:sEcret@h%00/0",
+        "redis://u:sEcret%ff@h/0",
+        "redis://u:1#sEcret@h",
+        "redis://u:\tsEcret@h",
+        "rediss://u:1?sEcret@h",
+        "rediss://u:sEcret@h/0?ca",
+        "rediss://u:sEcret@h/0?ca=",
+        "rediss://u:sEcret@h/0?ca=a&ca=b",
+        "rediss://u:sEcret@h/0?cert=a",
+        "rediss://u:sEcret@h/0?key=a",
+        "redis+unix://",
+        "redis+unix://run/sEcret.sock",
+        "redis+unix:/r.sock#sEcret",
+        "redis+unix:/r.sock?db=sEcret",
+        "redis+unix:/r%00.sock",
+    ];
+    let reasons = [
         ("redis+sentinel://a,b", "does not name the master"),
         ("redis+sentinel://a,b/", "does not name the master"),
         ("redis+sentinel://a,,b/m", "empty host"),
@@ -68,9 +114,13 @@ fn an_invalid_url_is_refused_with_a_reason() {
         ("redlock://a,b,c?longest-ttl=99999999h", "longest-ttl"),
         ("redlock://a,b,c#x", "#"),
         ("redlock://a,b:0,c", "port"),
-    ] {
-        let error = Deployment::parse(text).unwrap_err();
-        assert_eq!(error.kind(), crate::ErrorKind::InvalidConfig);
-        assert!(error.to_string().contains(words), "{text}: {error}");
+    ];
+    for (url, words) in reasons.into_iter().chain(others.map(|url| (url, ""))) {
+        let error = Deployment::parse(url).expect_err(url);
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}");
+        let message = format!("{error} {error:?}");
+        assert!(message.contains(words), "{url}: {message}");
+        assert!(!message.contains("sEcret"), "{url}: {message}");
+        assert!(!message.contains('\n') && !error.to_string().ends_with('.'));
     }
 }
