@@ -1,13 +1,15 @@
 //! The reports of a server on itself.
 
-use redis::Value;
+use std::time::{Duration, SystemTime};
 
-use super::{fields, send, words};
+use redis::{Value, cmd};
+
+use super::{fields, permitted, send, words};
 use crate::Result;
-use crate::store::diagnose::{Fields, QueryResult};
+use crate::store::diagnose::{CLOCK_SAMPLES, ClockFacts, Fields, QueryResult};
 use crate::store::redis::errors;
 use crate::store::redis::link::connection_manager::ConnectionManager;
-use crate::store::redis::wire::reply::{field, text};
+use crate::store::redis::wire::reply::{field, text, time};
 
 /// The relevant settings. Each is queried by itself, as servers before 7.0 accept only one.
 const SETTINGS: [&str; 12] = [
@@ -35,31 +37,33 @@ pub(super) async fn collect(
     let [hello, info, settings @ ..] = &replies[..] else {
         return Err(errors::invalid_reply().at_store(manager.target()));
     };
-    Ok((parse_info(info), parse_settings(settings), protocol(hello)))
-}
-
-/// A server that does not know `HELLO` speaks version 2.
-fn protocol(hello: &Value) -> u8 {
-    match field(hello, "proto") {
+    let info = permitted(info).map(|info| Fields::of_lines(&text(info).unwrap_or_default()));
+    let mut config = Fields::default();
+    let read: QueryResult<()> = settings.iter().try_for_each(|reply| {
+        config.0.extend(fields(permitted(reply)?).0);
+        Ok(())
+    });
+    // A server that does not know `HELLO` speaks version 2.
+    let protocol = match field(hello, "proto") {
         Some(Value::Int(3)) => 3,
         _ => 2,
-    }
+    };
+    Ok((info, read.map(|()| config), protocol))
 }
 
-fn parse_info(reply: &Value) -> QueryResult<Fields> {
-    match errors::refusal(reply) {
-        Some(refusal) => Err(refusal.words),
-        None => Ok(Fields::of_lines(&text(reply).unwrap_or_default())),
-    }
-}
-
-fn parse_settings(replies: &[Value]) -> QueryResult<Fields> {
-    let mut known = Fields::default();
-    for reply in replies {
-        if let Some(refusal) = errors::refusal(reply) {
-            return Err(refusal.words);
+/// Measures the offset of the clock. `None` if the server refuses `TIME`.
+pub(super) async fn clock(manager: &ConnectionManager) -> Result<Option<ClockFacts>> {
+    let mut best: Option<ClockFacts> = None;
+    for _ in 0..CLOCK_SAMPLES {
+        let sent = SystemTime::now();
+        let reply = manager.query(Duration::ZERO, cmd("TIME")).await?;
+        let received = SystemTime::now();
+        let Some(server) = time(&reply).and_then(|it| i64::try_from(it.as_micros()).ok()) else {
+            return Ok(None);
+        };
+        if let Some(sample) = ClockFacts::compare(sent, server, received) {
+            best = Some(sample.or_better(best));
         }
-        known.0.extend(fields(reply).0);
     }
-    Ok(known)
+    Ok(best)
 }

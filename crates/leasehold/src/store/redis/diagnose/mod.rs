@@ -1,7 +1,6 @@
 //! Collects the facts about servers for [`doctor`](crate::doctor): their own reports, and the permissions of
 //! our user. Nothing remains on the servers.
 
-mod clock;
 mod cluster;
 mod facts;
 mod rights;
@@ -15,19 +14,20 @@ use redis::{Cmd, Pipeline, Value};
 
 use super::address::Address;
 use super::address::deployment::Deployment;
+use super::errors;
 use super::link::connection_manager::ConnectionManager;
 use super::wire::reply::{self, text};
 use crate::store::api::Keyspace;
-use crate::store::diagnose::{Fields, NodeFacts, ServerFacts, Topology};
+use crate::store::diagnose::{Fields, NodeFacts, QueryResult, ServerFacts, Topology};
 use crate::store::options::OpenOptions;
 use crate::{Durability, Result};
 
-/// Collects the facts about the servers that a URL names.
+/// Collects the facts about the servers that a URL names, of all servers concurrently.
 ///
 /// # Errors
 ///
 /// As for [`open`](super::super::open()), except for servers that can be reached but cannot keep locks: the
-/// facts are about those.
+/// facts are about those. If no server can be inspected, the error of the first.
 pub(in crate::store) async fn diagnose(
     url: &str,
     options: &OpenOptions,
@@ -36,13 +36,10 @@ pub(in crate::store) async fn diagnose(
 ) -> Result<ServerFacts> {
     let deployment = Deployment::of(url, options)?;
     let name = deployment.to_string();
-    let inspector = Inspector {
-        options,
-        space,
-        extras: rights::extras(&deployment, durability),
-    };
-    let acl = rights::line(space, &deployment, &inspector.extras);
-    let diagnosis_acl = rights::diagnosis_line(space, &deployment, &inspector.extras);
+    // The commands that our user needs beside the usual ones.
+    let extras = &rights::extras(&deployment, durability);
+    let acl = rights::line(space, &deployment, extras);
+    let diagnosis_acl = rights::diagnosis_line(space, &deployment, extras);
     let (topology, servers) = match deployment {
         Deployment::Single(address) => (Topology::Single, vec![address]),
         Deployment::Sentinel(set) => {
@@ -55,7 +52,24 @@ pub(in crate::store) async fn diagnose(
         }
         Deployment::Masters(masters) => (Topology::Masters, masters.nodes),
     };
-    let (mut nodes, silent) = all(servers, &inspector).await?;
+    let inspections = servers.into_iter().map(|address| async move {
+        let name = address.server();
+        let node = node(address, name.clone(), options, space, extras).await;
+        (name, node)
+    });
+    let (mut nodes, mut silent, mut failure) = (Vec::new(), Vec::new(), None);
+    for (name, node) in join_all(inspections).await {
+        match node {
+            Ok(node) => nodes.push(node),
+            Err(error) => {
+                silent.push((name, error.to_string()));
+                failure.get_or_insert(error);
+            }
+        }
+    }
+    if let (true, Some(error)) = (nodes.is_empty(), failure) {
+        return Err(error);
+    }
     if let (Topology::Single, [node]) = (&topology, &mut nodes[..]) {
         node.name.clone_from(&name);
     }
@@ -67,44 +81,6 @@ pub(in crate::store) async fn diagnose(
         acl,
         diagnosis_acl,
     })
-}
-
-/// How to inspect a server.
-struct Inspector<'a> {
-    options: &'a OpenOptions,
-    space: &'a Keyspace,
-    /// The commands that our user needs beside the usual ones.
-    extras: Vec<&'static str>,
-}
-
-/// Inspects servers concurrently. Those that cannot be inspected are returned with their errors.
-///
-/// # Errors
-///
-/// That of the first, if none can be inspected.
-async fn all(
-    servers: Vec<Address>,
-    inspector: &Inspector<'_>,
-) -> Result<(Vec<NodeFacts>, Vec<(String, String)>)> {
-    let inspections = servers.into_iter().map(|address| async move {
-        let name = address.server();
-        (name.clone(), node(address, name, inspector).await)
-    });
-    let (mut nodes, mut silent) = (Vec::new(), Vec::new());
-    for (name, node) in join_all(inspections).await {
-        match node {
-            Ok(node) => nodes.push(node),
-            Err(error) => silent.push((name, error)),
-        }
-    }
-    match (nodes.is_empty(), silent.first()) {
-        (true, Some((_, error))) => Err(error.clone()),
-        _ => {
-            let silent = silent.into_iter();
-            let silent = silent.map(|(name, error)| (name, error.to_string()));
-            Ok((nodes, silent.collect()))
-        }
-    }
 }
 
 /// Sends commands in one round trip. Returns one reply per command.
@@ -130,6 +106,11 @@ fn words(words: &[&str]) -> Cmd {
     cmd
 }
 
+/// The reply, or the words of the server if it is a refusal.
+fn permitted(reply: &Value) -> QueryResult<&Value> {
+    errors::refusal(reply).map_or(Ok(reply), |refusal| Err(refusal.words))
+}
+
 /// The named texts in a reply.
 fn fields(reply: &Value) -> Fields {
     let pairs = reply::fields(reply).unwrap_or_default().into_iter();
@@ -138,13 +119,18 @@ fn fields(reply: &Value) -> Fields {
 }
 
 /// Inspects one server.
-async fn node(address: Address, name: String, inspector: &Inspector<'_>) -> Result<NodeFacts> {
+async fn node(
+    address: Address,
+    name: String,
+    options: &OpenOptions,
+    space: &Keyspace,
+    extras: &[&'static str],
+) -> Result<NodeFacts> {
     let user = address.user.clone();
-    let manager = ConnectionManager::new(address, inspector.options);
+    let manager = ConnectionManager::new(address, options);
     let (info, config, protocol) = facts::collect(&manager).await?;
-    let (space, extras) = (inspector.space, &inspector.extras);
     let rights = rights::collect(&manager, space, user, protocol, extras).await?;
-    let clock = clock::collect(&manager).await?;
+    let clock = facts::clock(&manager).await?;
     Ok(NodeFacts {
         name,
         info,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{fields, send, words};
+use super::{fields, permitted, send, words};
 use crate::store::diagnose::{Fields, QueryResult, SentinelFacts};
 use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
@@ -67,14 +67,11 @@ async fn one(
     let [about, replicas] = &replies[..] else {
         return Err(errors::invalid_reply());
     };
-    if let Some(refusal) = errors::refusal(about) {
-        return Ok((Err(refusal.words), Vec::new()));
-    }
     let replicas = match replicas {
         Value::Array(replicas) => replicas.iter().map(fields).collect(),
         _ => Vec::new(),
     };
-    Ok((Ok(fields(about)), replicas))
+    Ok((permitted(about).map(fields), replicas))
 }
 
 fn addresses(master: &Fields, replicas: &[Fields], set: &SentinelSet) -> Vec<Address> {
