@@ -46,8 +46,8 @@ impl Session {
             .filter_map(|((request, reply), remark)| Some(((request, reply.as_ref()?), remark)));
         let of_mutexes = replied.clone();
         let of_mutexes = of_mutexes.filter(|(_, remark)| **remark != Some(Remark::RenewedPermits));
-        self.subscriptions
-            .track(of_mutexes.map(|(replied, _)| replied));
+        let tracking = &self.subscriptions.tracking;
+        tracking.add(of_mutexes.map(|(replied, _)| replied));
         let notifications = self.state.notifications();
         for ((request, reply), _) in replied {
             let freed = match reply.outcome() {

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::notifications::Notifications;
 use super::session_state::SessionState;
 use super::tracking::{self, KeyTracking};
-use crate::store::api::{Reply, Request, WakeupMode};
+use crate::store::api::WakeupMode;
 use crate::store::lock::lock;
 use crate::store::redis::errors::{self, Refusal};
 use crate::store::redis::wire::keys::namespace;
@@ -25,7 +25,7 @@ pub(crate) struct Subscriptions {
     transport: Transport,
     /// The version of the notifications that is subscribed.
     settled: AtomicU64,
-    tracking: Arc<KeyTracking>,
+    pub(crate) tracking: Arc<KeyTracking>,
     state: Mutex<State>,
 }
 
@@ -135,16 +135,6 @@ impl Subscriptions {
     /// Whether all current clients are subscribed.
     pub(crate) fn settled(&self, notifications: &Notifications) -> bool {
         self.settled.load(Ordering::Acquire) == notifications.version()
-    }
-
-    /// Whether the next change of a key that is read behind [`tracking::START`] is reported.
-    pub(crate) fn tracks(&self) -> bool {
-        self.tracking.is_on()
-    }
-
-    /// Tracks the records that are held after a batch.
-    pub(crate) fn track<'a>(&self, replied: impl Iterator<Item = (&'a Request, &'a Reply)>) {
-        self.tracking.add(replied);
     }
 
     /// Subscribes all current clients, before any other request is sent. What the server refuses is done without.

@@ -81,7 +81,8 @@ enum Reason {
 }
 
 impl KeyTracking {
-    /// Whether the server supports it, as far as is known.
+    /// Whether the server supports it, as far as is known: it reports the next change of a key that is read behind
+    /// [`START`].
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
@@ -93,7 +94,7 @@ impl KeyTracking {
 
     /// Adds the records of a batch by its replies, without renewals of permits.
     pub(crate) fn add<'a>(&self, replied: impl Iterator<Item = (&'a Request, &'a Reply)>) {
-        if !self.on.load(Ordering::Relaxed) {
+        if !self.is_on() {
             return;
         }
         let now = Instant::now();
@@ -140,7 +141,7 @@ impl KeyTracking {
 
     /// Adds the record of a lease that was granted a mutex by a message.
     pub(crate) fn add_grant(&self, key: &Key, lease: LeaseId) {
-        if !self.on.load(Ordering::Relaxed) {
+        if !self.is_on() {
             return;
         }
         lock(&self.due).add(key, Reason::Held(lease));

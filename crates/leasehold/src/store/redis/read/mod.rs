@@ -168,7 +168,7 @@ impl RedisStore {
                     *reading = Some(Reading {
                         reply,
                         session: session.id,
-                        tracked: call.tracked && session.subscriptions.tracks(),
+                        tracked: call.tracked && session.subscriptions.tracking.is_on(),
                     });
                 }
                 None if is_replica(&reply) => {

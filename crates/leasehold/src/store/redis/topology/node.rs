@@ -141,7 +141,7 @@ impl Node {
                 if call.asking {
                     pipeline.add_command(cmd("ASKING"));
                 }
-                if call.tracked && session.subscriptions.tracks() {
+                if call.tracked && session.subscriptions.tracking.is_on() {
                     pipeline.cmd(START[0]).arg(&START[1..]);
                 }
                 let is_loaded = loaded.contains(&call.script());

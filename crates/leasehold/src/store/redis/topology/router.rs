@@ -206,17 +206,14 @@ async fn attempt(
 ) -> Vec<(Call, Attempt)> {
     let server = &node.server;
     server.retry_denied(&calls);
-    let all = |calls: Vec<Call>, attempt: &dyn Fn() -> Attempt| -> Vec<_> {
-        let calls = calls.into_iter();
-        calls.map(|call| (call, attempt())).collect()
-    };
     let session = match reach(cluster, node, &calls).await {
         Ok(session) => session,
-        Err(None) => return all(calls, &|| Attempt::Elsewhere),
-        Err(Some(error)) => {
-            return all(calls, &|| {
-                Attempt::Done(CallResult::NotApplied(error.clone()))
-            });
+        Err(error) => {
+            let attempt = || match &error {
+                Some(error) => Attempt::Done(CallResult::NotApplied(error.clone())),
+                None => Attempt::Elsewhere,
+            };
+            return calls.into_iter().map(|call| (call, attempt())).collect();
         }
     };
     let late = Instant::now() + cluster.options.response_timeout / 2;
