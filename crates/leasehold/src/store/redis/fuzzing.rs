@@ -1,6 +1,5 @@
 //! Entry points of the fuzz targets: no input may break them.
 
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -199,23 +198,13 @@ fn requests(choice: u8) -> Vec<Request> {
         Op::renew(lease, ttl),
         Op::release(lease),
         Op::Revoke(Whom::All),
-        Op::Renew {
-            lease,
-            ttl,
-            count: Some(NonZeroU32::MIN),
-        },
         Op::SetToken {
             lease,
             first: Token::MAX,
             tokens: TokenCount::MIN,
         },
-        Op::Release {
-            lease,
-            rest: Some(ttl),
-            note: None,
-        },
     ];
-    let first = usize::from(choice >> 2);
+    let first = usize::from((choice & !WAIT) >> 2);
     let count = usize::from(choice & 3) + 1;
     let ops = (first..first + count).map(|at| ops[at % ops.len()].clone());
     ops.map(|op| Request::new(fixture::key("n"), op)).collect()
