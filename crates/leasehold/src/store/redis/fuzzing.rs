@@ -10,8 +10,9 @@ use super::address::Address;
 use super::address::deployment::Deployment;
 use super::link::notifications::Notifications;
 use super::read::{self, Unreadable};
-use super::topology::check_slots;
-use super::wire::decode::{decode, latch_status};
+use super::topology::node::NodeAddr;
+use super::topology::slot_map::SlotsReply;
+use super::wire::decode::{decode, latch_status, remarks};
 use super::wire::keys::{
     annotation_key, client_key, parse_completion, parse_key, parse_record, record_key,
 };
@@ -19,7 +20,7 @@ use super::wire::note;
 use super::wire::reply;
 use super::wire::script::Script;
 use super::wire::slots;
-use crate::store::api::{Event, Listener, Parts, Reply, Request, fixture};
+use crate::store::api::{ClientInfo, Event, Listener, Parts, Reply, Request, fixture};
 use crate::store::lock::lock;
 
 /// A password that must not appear in any message.
@@ -73,6 +74,8 @@ fn check_reply(choice: u8, value: Value) {
     ] {
         assert_eq!(decode(script, &[], &value).len(), 0);
         assert_eq!(decode(script, &requests, &value).len(), requests.len());
+        let remarks = remarks(script, requests.len(), &value);
+        assert_eq!(remarks.len(), requests.len());
     }
     let replies = decode(Script::Mutex, &requests, &value);
     for (request, reply) in requests.iter().zip(replies.into_iter().flatten()) {
@@ -81,7 +84,7 @@ fn check_reply(choice: u8, value: Value) {
             Reply::Rejected(error) | Reply::Unknown(error) => check_message(&error),
         }
     }
-    let _ = read::client_info(&value);
+    let _ = reply::text(&value).and_then(|text| ClientInfo::from_text(&text));
     if let Some(annotation) = note::parse(&value) {
         let (lease, token) = (annotation.lease, annotation.token);
         let value = reply::text(&value).unwrap_or_default();
@@ -94,7 +97,10 @@ fn check_reply(choice: u8, value: Value) {
         assert_eq!(value, Value::BulkString(text.into_bytes()));
         assert!((1..=status.count).contains(&status.arrived));
     }
-    check_slots(&value);
+    let (host, port) = (String::new(), 1);
+    let map = SlotsReply::parse(&value, &NodeAddr { host, port }).unwrap_or_default();
+    let mut masters = map.masters.iter();
+    assert!(masters.all(|master| master.last < slots::SLOTS && master.addr.port != 0));
     if let Value::Array(values) = value {
         let kind = Slot::Value;
         for parts in [

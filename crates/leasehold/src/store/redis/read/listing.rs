@@ -201,6 +201,6 @@ fn scanned(reply: Value, pattern: &str) -> Result<(String, Vec<Value>)> {
     .ok_or_else(errors::invalid_reply)
 }
 
-pub(in crate::store::redis) fn client_info(reply: &Value) -> Option<ClientInfo> {
+fn client_info(reply: &Value) -> Option<ClientInfo> {
     ClientInfo::from_text(&text(reply)?)
 }

@@ -11,8 +11,6 @@ use leasehold_core::record::{Kind, LeaseKind};
 use leasehold_core::{Annotation, LatchStatus, Mismatch, Slot, Token};
 use redis::{Cmd, Value, cmd};
 
-#[cfg(any(test, feature = "__fuzz"))]
-pub(super) use self::listing::client_info;
 use super::RedisStore;
 use super::errors;
 use super::link::connect::is_replica;

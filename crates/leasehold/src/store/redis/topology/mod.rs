@@ -8,7 +8,7 @@ pub(crate) mod call;
 pub(crate) mod cluster;
 pub(crate) mod node;
 mod router;
-mod slot_map;
+pub(crate) mod slot_map;
 pub(crate) mod waits;
 
 use std::sync::{Arc, Weak};
@@ -18,8 +18,6 @@ use leasehold_core::ClientId;
 use self::call::{Call, CallResults};
 use self::cluster::Cluster;
 use self::node::Node;
-#[cfg(any(test, feature = "__fuzz"))]
-pub(crate) use self::slot_map::check_slots;
 use super::link::clients::Clients;
 use super::wire::slots;
 use crate::store::api::{Key, Keyspace, Listener, Listening, Shard, StoreKind, WakeupMode};

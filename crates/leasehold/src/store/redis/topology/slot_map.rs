@@ -194,15 +194,6 @@ fn node(value: &Value, sender: &NodeAddr) -> Option<(NodeAddr, String)> {
     Some((addr, text(id)?))
 }
 
-/// Checks what a reply to `CLUSTER SLOTS` names, if it is one.
-#[cfg(any(test, feature = "__fuzz"))]
-pub(crate) fn check_slots(value: &Value) {
-    let (host, port) = (String::new(), 1);
-    let reply = SlotsReply::parse(value, &NodeAddr { host, port }).unwrap_or_default();
-    let mut masters = reply.masters.iter();
-    assert!(masters.all(|master| master.last < SLOTS && master.addr.port != 0));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
