@@ -7,9 +7,7 @@ use leasehold_core::record::Unless;
 use leasehold_core::{Acquire, Claim, LeaseId, NewNote, Op, Ttl, Whom};
 use redis::{Cmd, RedisWrite as _};
 
-use super::keys::{
-    COUNTER_SUFFIX, QUEUE_SUFFIX, admission_key, note_suffix, record_bytes_max, record_key,
-};
+use super::keys::{COUNTER_SUFFIX, QUEUE_SUFFIX, admission_key, note_suffix, record_key};
 use super::script::Script;
 use crate::store::api::{Key, Request};
 
@@ -22,7 +20,10 @@ const KEEP_MAX: u128 = 1 << 52;
 const KEYS_EACH: usize = 3;
 const ARGS_EACH: usize = 4;
 
-/// The bytes of the arguments of a request without its key: verb, lease, ttl and proposal.
+/// The usual bytes of a key. With longer ones, the buffer of a call grows.
+const KEY_BYTES: usize = 48;
+
+/// The bytes of the arguments of a request without its keys: verb, lease, ttl and proposal.
 const ARGS_BYTES: usize = 88;
 
 /// The bytes of a lease and the space behind it, with a long number.
@@ -53,7 +54,7 @@ pub(crate) fn encode(
         return encode_renewals(script, requests, by_text);
     }
     let record_only = context.record_only || script == Script::Latch;
-    let bytes: usize = requests.iter().map(|request| size(&request.key)).sum();
+    let bytes = requests.len() * (KEYS_EACH * KEY_BYTES + ARGS_BYTES);
     let args = 1 + requests.len() * (KEYS_EACH + ARGS_EACH) + 1;
     let mut cmd = script.call(by_text, args, 8 + bytes);
     let admission = requests.first().filter(|_| context.master);
@@ -79,10 +80,7 @@ pub(crate) fn encode(
 
 /// A call of the fast path for renewals, all for the same ttl.
 fn encode_renewals(script: Script, requests: &[Request], by_text: bool) -> Cmd {
-    let sizes = requests
-        .iter()
-        .map(|request| record_bytes_max(&request.key));
-    let bytes = sizes.sum::<usize>() + requests.len() * (LEASE_BYTES + 8);
+    let bytes = requests.len() * (KEY_BYTES + LEASE_BYTES);
     let mut cmd = script.call(by_text, 3 + requests.len(), bytes);
     cmd.write_arg_fmt(requests.len());
     for request in requests {
@@ -102,7 +100,7 @@ fn encode_renewals(script: Script, requests: &[Request], by_text: bool) -> Cmd {
 
 fn write_keys(cmd: &mut Cmd, key: &Key) {
     // Formatted once, as that takes longer than to copy it.
-    let mut name = String::with_capacity(size(key) / KEYS_EACH);
+    let mut name = String::with_capacity(2 * KEY_BYTES);
     // Writing to a string does not fail.
     let _ = write!(name, "{}", record_key(key));
     let length = name.len();
@@ -111,11 +109,6 @@ fn write_keys(cmd: &mut Cmd, key: &Key) {
         name.push_str(suffix);
         cmd.write_arg(name.as_bytes());
     }
-}
-
-fn size(key: &Key) -> usize {
-    let suffixes = COUNTER_SUFFIX.len() + QUEUE_SUFFIX.len();
-    KEYS_EACH * record_bytes_max(key) + suffixes + ARGS_BYTES
 }
 
 fn encode_op(cmd: &mut Cmd, op: &Op, queued: bool) {

@@ -18,16 +18,6 @@ pub(crate) fn record_key(Key { space, name }: &Key) -> impl Display {
     })
 }
 
-/// The largest length of the key of a record.
-pub(crate) fn record_bytes_max(Key { space, name }: &Key) -> usize {
-    let (namespace, tenant) = (space.namespace(), space.tenant());
-    let tag = match namespace.buckets() {
-        Some(_) => "{16383}:".len(),
-        None => 0,
-    };
-    namespace.as_str().len() + tenant.as_str().len() + name.as_str().len() + "::{}".len() + tag
-}
-
 /// The counter of a name: the same and `:token`.
 pub(crate) fn counter_key(key: &Key) -> impl Display {
     Written(move |f: &mut Formatter<'_>| write!(f, "{}{COUNTER_SUFFIX}", record_key(key)))
@@ -223,7 +213,6 @@ mod tests {
             let space = fixture::space(namespace, "t");
             let key = space.key(Name::parse(name).unwrap());
             assert_eq!(record_key(&key).to_string(), record);
-            assert!(record.len() <= record_bytes_max(&key));
             assert_eq!(parsed(namespace, record).as_deref(), Some(name));
             assert_eq!(parsed(namespace, &queue_key(&key).to_string()), None);
             assert_eq!(parsed(namespace, &counter_key(&key).to_string()), None);
