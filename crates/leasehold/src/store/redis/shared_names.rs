@@ -3,8 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 
-use leasehold_core::Op;
-
 use super::topology::call::Call;
 use super::wire::decode::Remark;
 use super::wire::script::Script;
@@ -21,26 +19,25 @@ pub(super) struct SharedNames(Mutex<HashSet<Key>>);
 impl SharedNames {
     /// The script for a request, unless an earlier reply has said that it is `redirected`.
     pub(super) fn script(&self, request: &Request, redirected: Option<&Script>) -> Option<Script> {
-        match Script::of(&request.op) {
-            Some(Script::Mutex) => Some(match (redirected, &request.op) {
-                (Some(script), _) => *script,
-                // A request for a mutex is for a free name.
-                (None, Op::Acquire(_)) => Script::Mutex,
-                (None, _) if lock(&self.0).contains(&request.key) => Script::Shares,
-                (None, _) => Script::Mutex,
-            }),
-            script => script,
-        }
+        Some(match (Script::of(&request.op)?, redirected) {
+            (Script::Mutex, Some(script)) => *script,
+            // A request for a mutex is for a free name.
+            (Script::Mutex, None)
+                if !request.acquires() && lock(&self.0).contains(&request.key) =>
+            {
+                Script::Shares
+            }
+            (script, _) => script,
+        })
     }
 
     /// Notes what the reply to a call says of its names.
     pub(super) fn note(&self, call: &Call, remarks: &[Option<Remark>]) {
-        match call.script() {
-            Some(Script::Shares) => {}
-            Some(Script::Mutex) if remarks.contains(&Some(Remark::Elsewhere)) => {}
+        let is_shares = match call.script() {
+            Some(Script::Shares) => true,
+            Some(Script::Mutex) if remarks.contains(&Some(Remark::Elsewhere)) => false,
             _ => return,
-        }
-        let is_shares = call.script() == Some(Script::Shares);
+        };
         let mut names = lock(&self.0);
         for (request, remark) in call.requests.iter().zip(remarks) {
             let is_elsewhere = *remark == Some(Remark::Elsewhere);
