@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use leasehold_core::Ttl;
 
-use super::{Address, decoded, invalid, percent_encoded};
+use super::{Address, PORT, decoded, invalid, percent_encoded};
 use crate::store::options::OpenOptions;
 use crate::{Result, Secret};
 
@@ -153,21 +153,14 @@ impl<'a> Parts<'a> {
     }
 
     /// The address of each server. The rest of the query is for TLS.
-    fn addresses(&self, port: Option<u16>, db: &str) -> Result<Vec<Address>> {
+    fn addresses(&self, default_port: u16, db: &str) -> Result<Vec<Address>> {
         let (scheme, user) = (if self.tls { "rediss" } else { "redis" }, self.user);
         let query = self.query.join("&");
         let mut addresses = Vec::with_capacity(self.servers.len());
         for server in &self.servers {
-            let has_port = server
-                .rsplit_once(':')
-                .is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
-            let port = match port {
-                Some(port) if !has_port => format!(":{port}"),
-                _ => String::new(),
-            };
             let mark = if query.is_empty() { "" } else { "?" };
-            let url = format!("{scheme}://{user}{server}{port}/{db}{mark}{query}");
-            let address = Address::parse(&url)?;
+            let url = format!("{scheme}://{user}{server}/{db}{mark}{query}");
+            let address = Address::with_default_port(&url, default_port)?;
             if addresses.contains(&address) {
                 return Err(invalid(
                     "the store URL names a server twice; name each once",
@@ -189,7 +182,7 @@ impl<'a> Parts<'a> {
             ));
         }
         Ok(Deployment::Sentinel(SentinelSet {
-            sentinels: self.addresses(Some(SENTINEL_PORT), db)?,
+            sentinels: self.addresses(SENTINEL_PORT, db)?,
             master,
             user,
             password: None,
@@ -200,13 +193,13 @@ impl<'a> Parts<'a> {
         if !matches!(self.path, "" | "0") {
             return Err(invalid("a cluster has no databases; leave out the path"));
         }
-        Ok(Deployment::Cluster(self.addresses(None, "")?))
+        Ok(Deployment::Cluster(self.addresses(PORT, "")?))
     }
 
     fn masters(mut self) -> Result<Deployment> {
         let longest_ttl = self.take("longest-ttl")?;
         let longest_ttl = longest_ttl.as_deref().map(parse_ttl).transpose()?;
-        let nodes = self.addresses(None, self.path)?;
+        let nodes = self.addresses(PORT, self.path)?;
         Ok(Deployment::Masters(Masters { nodes, longest_ttl }))
     }
 }

@@ -82,13 +82,17 @@ impl Pem {
 impl Address {
     /// Parses a URL.
     pub(crate) fn parse(text: &str) -> Result<Self> {
+        Self::with_default_port(text, PORT)
+    }
+
+    fn with_default_port(text: &str, port: u16) -> Result<Self> {
         if text.chars().any(char::is_control) {
             return Err(invalid("the store URL contains a control character"));
         }
         match text.split_once(':') {
             Some(("redis+unix", rest)) => parse_unix(rest),
             Some((scheme @ ("redis" | "rediss"), rest)) if rest.starts_with("//") => {
-                parse_network(text, scheme == "rediss")
+                parse_network(text, scheme == "rediss", port)
             }
             _ => Err(invalid(
                 "the URL of a Redis store must start with redis://, rediss:// or redis+unix:, as in redis://HOST:6379",
@@ -219,7 +223,7 @@ impl fmt::Display for Address {
     }
 }
 
-fn parse_network(text: &str, tls: bool) -> Result<Address> {
+fn parse_network(text: &str, tls: bool, default_port: u16) -> Result<Address> {
     if names_several_hosts(text) {
         let (scheme, masters) = match tls {
             true => ("rediss", "redlocks"),
@@ -251,7 +255,7 @@ fn parse_network(text: &str, tls: bool) -> Result<Address> {
         }
     };
     let user = Some(url.username()).filter(|user| !user.is_empty());
-    let port = url.port().unwrap_or(PORT);
+    let port = url.port().unwrap_or(default_port);
     if port == 0 {
         return Err(invalid_port());
     }
