@@ -126,7 +126,7 @@ pub fn push(data: &[u8]) {
     let log = Arc::new(EventLog::default());
     let listener = Arc::downgrade(&log) as Weak<dyn Listener>;
     let notifications = Notifications::default();
-    notifications.clients().add(&space, client, listener);
+    notifications.clients.add(&space, client, listener);
     if let Ok(Value::Push { kind, data }) = redis::parse_redis_value(data) {
         notifications.handle_push(&PushInfo { kind, data });
     }

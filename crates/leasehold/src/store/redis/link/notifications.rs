@@ -19,7 +19,8 @@ use crate::store::redis::wire::note;
 /// What a server sends to the clients of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Notifications {
-    clients: Arc<Clients>,
+    /// The clients, and the observers of names. The nodes of a cluster share them.
+    pub(crate) clients: Arc<Clients>,
     /// Increases when the subscriptions are to be repeated.
     repeats: AtomicU64,
     /// How they are woken. `None`: not known yet.
@@ -29,7 +30,7 @@ pub(crate) struct Notifications {
     /// The node of a cluster.
     node: Option<NodeIdentity>,
     /// Whether queues are not used, whatever the server can do.
-    queueless: bool,
+    pub(crate) queueless: bool,
 }
 
 /// A node of a cluster: a grant of it counts as long as it owns the slot.
@@ -62,16 +63,6 @@ impl Notifications {
             queueless: true,
             ..Self::default()
         })
-    }
-
-    /// The clients, and the observers of names. The nodes of a cluster share them.
-    pub(crate) fn clients(&self) -> &Arc<Clients> {
-        &self.clients
-    }
-
-    /// Whether queues are not used.
-    pub(crate) fn queueless(&self) -> bool {
-        self.queueless
     }
 
     /// Whether a refused client may join a queue: it would be notified of its grant.

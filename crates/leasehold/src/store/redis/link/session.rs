@@ -53,7 +53,7 @@ impl Session {
             let freed = match reply.outcome() {
                 Ok(Outcome::Revoked(leases)) => !leases.is_empty(),
                 // A queue would have granted it to its head.
-                Ok(Outcome::Released) => notifications.queueless(),
+                Ok(Outcome::Released) => notifications.queueless,
                 _ => false,
             };
             if freed {

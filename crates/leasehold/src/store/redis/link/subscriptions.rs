@@ -146,7 +146,7 @@ impl Subscriptions {
         subscribed_to: SubscribedTo,
     ) -> RedisResult<()> {
         let version = notifications.version();
-        let clients = notifications.clients().all();
+        let clients = notifications.clients.all();
         let has_clients = !clients.is_empty();
         let clients = clients
             .into_iter()
@@ -159,7 +159,7 @@ impl Subscriptions {
         if let Transport::Separate(pubsub) = &self.transport {
             refused = pubsub.subscribe(&new, &old).await?;
         }
-        let wants_changes = has_clients || notifications.clients().observers.in_use();
+        let wants_changes = has_clients || notifications.clients.observers.in_use();
         let (pipeline, steps) = self.steps(&new, &old, wants_changes);
         let count = pipeline.len();
         let replies = match count {
@@ -177,7 +177,7 @@ impl Subscriptions {
             tracing::debug!(store = %target, ?step, %why, "not subscribed yet");
             return Ok(());
         }
-        let denied = match notifications.queueless() {
+        let denied = match notifications.queueless {
             true => HashMap::new(),
             false => denied(&refused),
         };
@@ -188,7 +188,7 @@ impl Subscriptions {
             if tracked && state.no_tracking.is_none() {
                 let (tracking, connection) = (Arc::clone(&self.tracking), connection.clone());
                 let notifications = Arc::clone(notifications);
-                let clients = Arc::clone(notifications.clients());
+                let clients = Arc::clone(&notifications.clients);
                 tracking.turn_on();
                 state
                     .tracker
@@ -198,7 +198,7 @@ impl Subscriptions {
                     .spawn(async move { clients.observers.run().await });
             }
             if has_clients && subscribed_to == SubscribedTo::All {
-                let mode = self.wakeup_mode(&state, notifications.queueless());
+                let mode = self.wakeup_mode(&state, notifications.queueless);
                 state.report(mode, notifications, target);
             }
         }

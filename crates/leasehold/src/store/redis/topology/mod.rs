@@ -73,7 +73,7 @@ impl Topology {
     /// The clients, and the observers of names at all servers.
     pub(crate) fn clients(&self) -> &Arc<Clients> {
         match self {
-            Self::One(node) => node.manager.notifications().clients(),
+            Self::One(node) => &node.manager.notifications().clients,
             Self::Cluster(cluster) => &cluster.clients,
         }
     }

@@ -179,7 +179,7 @@ impl Node {
             queued: notifications.queues(),
             node: notifications.node(),
             record_only: false,
-            master: notifications.queueless(),
+            master: notifications.queueless,
         }
     }
 

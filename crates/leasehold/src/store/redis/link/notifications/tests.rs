@@ -26,7 +26,7 @@ fn client(byte: u8) -> ClientId {
 fn add(notifications: &Notifications, space: &Keyspace, byte: u8) -> Arc<EventLog> {
     let log = Arc::new(EventLog::default());
     let listener = Arc::downgrade(&log) as Weak<dyn Listener>;
-    notifications.clients().add(space, client(byte), listener);
+    notifications.clients.add(space, client(byte), listener);
     log
 }
 
@@ -161,7 +161,7 @@ fn a_client_without_a_listener_is_removed() {
     let notifications = Notifications::default();
     let space = space("app", "t");
     let [one, two, three] = [1, 2, 3].map(|byte| add(&notifications, &space, byte));
-    let clients = notifications.clients();
+    let clients = &notifications.clients;
     let count = || clients.all().len();
     assert_eq!((count(), notifications.version()), (3, 3));
     drop(one);
