@@ -45,8 +45,8 @@ struct PubSub {
     _reader: JoinSet<()>,
 }
 
-/// A refusal of the server, and its channel.
-type Refused = (Step, String, Refusal);
+/// A command that the server refused.
+type Refused = (Step, Refusal);
 
 /// The channels of the clients.
 type Channels = HashMap<ClientId, Vec<String>>;
@@ -71,19 +71,19 @@ pub(crate) enum SubscribedTo {
     Changes,
 }
 
-/// A command of [`Subscriptions::settle`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A command of [`Subscriptions::settle`], with its channel.
+#[derive(Debug, PartialEq, Eq)]
 enum Step {
     Track,
     Caching,
     /// Has no effect; it is the command that the one before applies to.
     Pass,
-    Unsubscribe,
-    Subscribe,
+    Unsubscribe(String),
+    Subscribe(String),
     /// Publishes to ourselves, to check that messages arrive.
-    Publish,
+    Publish(String),
     /// Runs a command on one of our keys, to check that the server supports it.
-    Find,
+    Find(String),
 }
 
 impl Subscriptions {
@@ -160,18 +160,21 @@ impl Subscriptions {
             refused = pubsub.subscribe(&new, &old).await?;
         }
         let wants_changes = has_clients || notifications.clients.observers.in_use();
-        let (pipeline, steps) = self.steps(&new, &old, wants_changes);
-        let count = pipeline.len();
-        let replies = match count {
+        let steps = self.steps(&new, &old, wants_changes);
+        let tracked = steps.contains(&Step::Track);
+        let mut pipeline = Pipeline::new();
+        for step in &steps {
+            pipeline.add_command(step.command());
+        }
+        let replies = match steps.len() {
             0 => Vec::new(),
-            _ => connection.send_packed_commands(&pipeline, 0, count).await?,
+            count => connection.send_packed_commands(&pipeline, 0, count).await?,
         };
-        let replied = steps.iter().zip(&replies);
-        refused.extend(replied.filter_map(|((step, channel), reply)| {
+        refused.extend(steps.into_iter().zip(&replies).filter_map(|(step, reply)| {
             let refusal = step.refusal(reply)?;
-            Some((*step, channel.clone(), refusal))
+            Some((step, refusal))
         }));
-        if let Some((step, _, refusal)) = refused.iter().find(|(.., refusal)| !refusal.lasting) {
+        if let Some((step, refusal)) = refused.iter().find(|(_, refusal)| !refusal.lasting) {
             // For example, it is loading. The next batch tries again.
             let why = &refusal.words;
             tracing::debug!(store = %target, ?step, %why, "not subscribed yet");
@@ -183,7 +186,6 @@ impl Subscriptions {
         };
         {
             let mut state = lock(&self.state);
-            let tracked = steps.iter().any(|(step, _)| *step == Step::Track);
             state.settled(wanted, &new, refused, &denied);
             if tracked && state.no_tracking.is_none() {
                 let (tracking, connection) = (Arc::clone(&self.tracking), connection.clone());
@@ -214,53 +216,26 @@ impl Subscriptions {
     }
 
     /// The commands on the connection itself.
-    fn steps(
-        &self,
-        new: &[String],
-        old: &[String],
-        wants_changes: bool,
-    ) -> (Pipeline, Vec<(Step, String)>) {
-        let (mut pipeline, mut steps) = (Pipeline::new(), Vec::new());
-        let mut add = |step: Step, channel: &str, words: &[&str]| {
-            let mut cmd = Cmd::new();
-            cmd.arg(words);
-            pipeline.add_command(cmd);
-            steps.push((step, channel.to_owned()));
-        };
+    fn steps(&self, new: &[String], old: &[String], wants_changes: bool) -> Vec<Step> {
+        let mut steps = Vec::new();
         if matches!(self.transport, Transport::Shared) {
             let decided = {
                 let state = lock(&self.state);
                 !state.tracker.is_empty() || state.no_tracking.is_some()
             };
             if wants_changes && !decided {
-                // Only selected keys, and not our own changes.
-                add(
-                    Step::Track,
-                    "",
-                    &["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"],
-                );
-                add(Step::Caching, "", &tracking::START);
-                if new.is_empty() {
-                    // It applies to the next command, which must not read. Every user may send this one.
-                    add(Step::Pass, "", &["HELLO"]);
-                }
+                steps.extend([Step::Track, Step::Caching]);
+                // It applies to the next command, which must not read.
+                steps.extend(new.is_empty().then_some(Step::Pass));
             }
             // One command per channel, as the client library expects one reply per command.
-            for channel in old {
-                add(Step::Unsubscribe, channel, &["UNSUBSCRIBE", channel]);
-            }
-            for channel in new {
-                add(Step::Subscribe, channel, &["SUBSCRIBE", channel]);
-            }
+            steps.extend(old.iter().cloned().map(Step::Unsubscribe));
+            steps.extend(new.iter().cloned().map(Step::Subscribe));
         }
-        for channel in new {
-            add(Step::Publish, channel, &["PUBLISH", channel, ""]);
-        }
-        for channels in by_namespace(new) {
-            let channel = &channels[0];
-            add(Step::Find, channel, &["LPOS", channel, ""]);
-        }
-        (pipeline, steps)
+        steps.extend(new.iter().cloned().map(Step::Publish));
+        let find = |channels: &[String]| Step::Find(channels[0].clone());
+        steps.extend(by_namespace(new).map(find));
+        steps
     }
 
     fn wakeup_mode(&self, state: &State, queueless: bool) -> WakeupMode {
@@ -327,15 +302,16 @@ impl State {
         if !new.iter().all(is_denied) {
             self.no_queue = None;
         }
-        for (step, channel, refusal) in refused {
+        for (step, refusal) in refused {
             match step {
                 // Not those of a denied namespace.
-                Step::Subscribe | Step::Publish | Step::Find if is_denied(&channel) => {}
+                Step::Subscribe(channel) | Step::Publish(channel) | Step::Find(channel)
+                    if is_denied(&channel) => {}
                 Step::Track | Step::Caching => self.no_tracking = Some(refusal.words),
-                Step::Subscribe | Step::Publish | Step::Find => {
+                Step::Subscribe(_) | Step::Publish(_) | Step::Find(_) => {
                     self.no_queue.get_or_insert(refusal);
                 }
-                Step::Unsubscribe | Step::Pass => {}
+                Step::Unsubscribe(_) | Step::Pass => {}
             }
         }
         if self.channels.is_empty() {
@@ -356,16 +332,32 @@ impl State {
 }
 
 impl Step {
+    fn command(&self) -> Cmd {
+        let mut cmd = Cmd::new();
+        match self {
+            // Only selected keys, and not our own changes.
+            Self::Track => cmd.arg(&["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"][..]),
+            Self::Caching => cmd.arg(&tracking::START[..]),
+            // Every user may send it.
+            Self::Pass => cmd.arg("HELLO"),
+            Self::Unsubscribe(channel) => cmd.arg("UNSUBSCRIBE").arg(channel),
+            Self::Subscribe(channel) => cmd.arg("SUBSCRIBE").arg(channel),
+            Self::Publish(channel) => cmd.arg("PUBLISH").arg(channel).arg(""),
+            Self::Find(channel) => cmd.arg("LPOS").arg(channel).arg(""),
+        };
+        cmd
+    }
+
     /// The refusal in a reply, if it is one.
-    fn refusal(self, reply: &Value) -> Option<Refusal> {
+    fn refusal(&self, reply: &Value) -> Option<Refusal> {
         match (self, reply) {
-            (Self::Publish, Value::Int(0)) => Some(Refusal {
+            (Self::Publish(_), Value::Int(0)) => Some(Refusal {
                 words: "messages do not arrive".to_owned(),
                 lasting: true,
                 denied: false,
             }),
             // The key is not a list, or is on another node: the command is supported.
-            (Self::Find, Value::ServerError(error))
+            (Self::Find(_), Value::ServerError(error))
                 if matches!(error.code(), "WRONGTYPE" | "MOVED" | "ASK" | "CLUSTERDOWN") =>
             {
                 None
@@ -393,7 +385,7 @@ impl PubSub {
         let mut refused = Vec::new();
         for channels in by_namespace(new) {
             let refusal = refusal(sink.subscribe(channels).await)?;
-            refused.extend(refusal.map(|why| (Step::Subscribe, channels[0].clone(), why)));
+            refused.extend(refusal.map(|why| (Step::Subscribe(channels[0].clone()), why)));
         }
         Ok(refused)
     }
@@ -407,9 +399,10 @@ fn by_namespace(channels: &[String]) -> impl Iterator<Item = &[String]> {
 /// The namespaces whose clients lack the permission to be notified.
 fn denied(refused: &[Refused]) -> HashMap<String, Refusal> {
     let mut denied = HashMap::new();
-    for (step, channel, refusal) in refused {
-        let notifies = matches!(step, Step::Subscribe | Step::Publish | Step::Find);
-        if notifies && refusal.denied {
+    for (step, refusal) in refused {
+        if let Step::Subscribe(channel) | Step::Publish(channel) | Step::Find(channel) = step
+            && refusal.denied
+        {
             let namespace = namespace(channel).to_owned();
             denied.entry(namespace).or_insert_with(|| refusal.clone());
         }
