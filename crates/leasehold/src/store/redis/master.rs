@@ -104,8 +104,8 @@ impl RedisStore {
     }
 
     /// Inspects the server and its admission record for a namespace. If it is not admitted, the time of the first
-    /// inspection of this run is stored. A candidate is admitted with its floor, unless it was restarted or its data was
-    /// lost since its inspection.
+    /// inspection of this run is stored. A candidate is admitted with its floor, unless it was restarted or its data
+    /// was lost since its inspection.
     pub(in crate::store) async fn inspect_master(
         &self,
         namespace: &Namespace,

@@ -41,8 +41,8 @@ type Addressed = (usize, (Masters, Request));
 type Calls = FuturesUnordered<BoxFuture<'static, MasterReplies>>;
 
 impl RedlockStore {
-    /// Sends a batch to all masters. Returns the reply to each request, with its key. Calls that are still in flight then
-    /// continue in the background.
+    /// Sends a batch to all masters. Returns the reply to each request, with its key. Calls that are still in flight
+    /// then continue in the background.
     pub(super) async fn broadcast(&self, batch: Vec<Request>) -> Vec<(Key, Reply)> {
         if batch.is_empty() {
             return Vec::new();
@@ -86,7 +86,7 @@ impl RedlockStore {
         let mut wait_end = None;
         let vote_limit = limit.max(usual(&self.nodes)).max(VOTE_MIN);
         let mut vote_end = Some(begun + vote_limit);
-        while !pending.iter().all(PendingRequest::is_done) {
+        while !pending.iter().all(|request| request.tally.is_done()) {
             let next_end = [phase_end, wait_end, vote_end].into_iter().flatten().min();
             let mut second_phases = Vec::new();
             tokio::select! {
@@ -94,7 +94,7 @@ impl RedlockStore {
                 replied = calls.next() => {
                     let Some(replied) = replied else { break };
                     second_phases = self.count(pending, replied);
-                    if wait_end.is_none() && pending.iter().any(PendingRequest::awaits_proposal) {
+                    if wait_end.is_none() && pending.iter().any(|it| it.tally.awaits_proposal()) {
                         // As long again as the majority took: about as long as the second phase takes.
                         let again = Instant::now() + begun.elapsed();
                         wait_end = phase_end.map(|end| end.min(again));

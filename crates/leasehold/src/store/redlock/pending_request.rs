@@ -16,7 +16,7 @@ use crate::{Error, ErrorKind};
 pub(super) struct PendingRequest {
     size: Size,
     request: Request,
-    tally: Tally,
+    pub(super) tally: Tally,
     errors: Vec<Error>,
 }
 
@@ -71,12 +71,7 @@ impl PendingRequest {
         Some(self.addressed(next))
     }
 
-    /// Whether a majority has granted an acquisition that waits for masters which may still take its proposal.
-    pub(super) fn awaits_proposal(&self) -> bool {
-        self.tally.awaits_proposal()
-    }
-
-    /// Ends that wait. Returns the second phase, if it begins.
+    /// Ends the wait for masters that may still take a proposal. Returns the second phase, if it begins.
     pub(super) fn end_proposal_wait(&mut self) -> Option<(Masters, Request)> {
         let next = self.tally.end_proposal_wait()?;
         Some(self.addressed(next))
@@ -104,11 +99,6 @@ impl PendingRequest {
     fn note_silent(&mut self, masters: usize, message: String) {
         let error = Error::new(ErrorKind::Unreachable, message);
         self.errors.extend(repeat_n(error, masters.max(1)));
-    }
-
-    /// Whether there is nothing more to wait for.
-    pub(super) fn is_done(&self) -> bool {
-        self.tally.is_done()
     }
 
     pub(super) fn namespace(&self) -> &Namespace {

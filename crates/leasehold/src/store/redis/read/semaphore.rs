@@ -32,8 +32,8 @@ impl Shared {
 }
 
 impl RedisStore {
-    /// Reads the locks with several holders among these names. In the replies to the commands that read a mutex, each of
-    /// them becomes a free mutex.
+    /// Reads the locks with several holders among these names. In the replies to the commands that read a mutex, each
+    /// of them becomes a free mutex.
     pub(super) async fn shared(
         &self,
         mut names: Vec<(&Key, &mut [Value])>,
