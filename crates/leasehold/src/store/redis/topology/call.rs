@@ -98,24 +98,23 @@ impl Call {
         };
         // A call of the fast path has one ttl.
         let ttl = |request: &Request| request.op.ttl().filter(|_| script.is_fast());
-        let groups = call.split_by(|_, request| {
+        let mut calls = call.split_by(|_, request| {
             let namespace = request.key.space.namespace().clone();
             (slot(&request.key), namespace, ttl(request))
         });
-        let groups = groups.into_iter();
-        groups
-            .map(|((slot, ..), call)| Self { slot, ..call })
-            .collect()
+        for call in &mut calls {
+            call.slot = call.requests.first().map_or(0, |first| slot(&first.key));
+        }
+        calls
     }
 
     /// Splits it by what the position and the request have in common.
-    fn split_by<K: Ord>(self, common: impl Fn(usize, &Request) -> K) -> Vec<(K, Self)> {
+    fn split_by<K: Ord>(self, common: impl Fn(usize, &Request) -> K) -> Vec<Self> {
         let requests = self.positions.iter().zip(&self.requests);
         let mut keys = requests.map(|(position, request)| common(*position, request));
-        if let Some(first) = keys.next()
-            && keys.all(|key| key == first)
-        {
-            return vec![(first, self)];
+        let first = keys.next();
+        if keys.all(|key| Some(key) == first) {
+            return vec![self];
         }
         let mut groups = BTreeMap::<K, Self>::new();
         let empty = Self {
@@ -129,23 +128,18 @@ impl Call {
             group.positions.push(position);
             group.requests.push(request);
         }
-        groups.into_iter().collect()
+        groups.into_values().collect()
     }
 
     /// One call for each name. A node that has only some keys of a call refuses all of it, and during a migration
     /// names may be at different nodes.
     pub(crate) fn by_name(self) -> Vec<Self> {
-        let names = self.split_by(|_, request| -> Key { request.key.clone() });
-        names.into_iter().map(|(_, call)| call).collect()
+        self.split_by(|_, request| -> Key { request.key.clone() })
     }
 
     /// Splits off the requests for which `why` has an error.
     pub(crate) fn without_denied(self, why: impl Fn(&Request) -> Option<Error>) -> Vec<Self> {
-        if !self.requests.iter().any(|request| why(request).is_some()) {
-            return vec![self];
-        }
-        let parts = self.split_by(|_, request| why(request).is_some());
-        parts.into_iter().map(|(_, call)| call).collect()
+        self.split_by(|_, request| why(request).is_some())
     }
 
     /// The same for the node to which the slot is being migrated, with one call for each request.
@@ -156,17 +150,7 @@ impl Call {
             tracked: false,
             ..self
         };
-        if let Work::Command(_) = redirected.work {
-            return vec![redirected];
-        }
-        let calls = redirected.split_by(|position, _| position).into_iter();
-        calls.map(|(_, call)| call).collect()
-    }
-
-    /// Whether it concerns several names.
-    pub(crate) fn has_many_names(&self) -> bool {
-        let mut requests = self.requests.iter();
-        requests.any(|request| request.key != self.requests[0].key)
+        redirected.split_by(|position, _| position)
     }
 
     /// Whether it reads or writes notes of a lock, which have keys of their own.

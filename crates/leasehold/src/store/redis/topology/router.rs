@@ -164,9 +164,8 @@ impl Routing<'_> {
 
     /// Makes a call again whose keys may be at two nodes. Those of a single name may be at one.
     fn retry_in_migration(&mut self, call: Call, next: &mut Preparation) {
-        let many = call.has_many_names();
-        next.pause |= !many;
-        let calls = if many { call.by_name() } else { vec![call] };
+        let calls = call.by_name();
+        next.pause |= calls.len() == 1;
         self.retry(calls, errors::slot_is_moving);
     }
 
