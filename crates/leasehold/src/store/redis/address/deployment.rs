@@ -41,7 +41,7 @@ pub(crate) enum Deployment {
 /// Sentinels, and the master that they monitor. Its `Display` is a URL, without a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SentinelSet {
-    /// Their addresses, each with the user and the database for the master.
+    /// Their addresses, each with the user and the database for the master. There is at least one.
     pub(crate) sentinels: Vec<Address>,
     /// The name of the master.
     pub(crate) master: String,

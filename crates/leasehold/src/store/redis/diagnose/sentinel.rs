@@ -75,13 +75,10 @@ async fn one(
 }
 
 fn addresses(master: &Fields, replicas: &[Fields], set: &SentinelSet) -> Vec<Address> {
-    let Some(any) = set.sentinels.first() else {
-        return Vec::new();
-    };
     let all = std::iter::once(master).chain(replicas);
     all.filter_map(|server| {
         let port = server.get("port")?.parse().ok()?;
-        Some(any.at(server.get("ip")?, port))
+        Some(set.sentinels[0].at(server.get("ip")?, port))
     })
     .collect()
 }

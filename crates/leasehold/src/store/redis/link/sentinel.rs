@@ -38,10 +38,7 @@ impl SentinelSet {
         limit: Duration,
     ) -> Result<Session> {
         let found = self.find(limit).await?;
-        let Some(any) = self.sentinels.first() else {
-            return Err(self.nothing_found(&[]));
-        };
-        let address = any.at(&found.host, found.port);
+        let address = self.sentinels[0].at(&found.host, found.port);
         let at_master = |error: Error| {
             let (host, port) = (&found.host, found.port);
             let message = format!("the master is at {host}:{port}: {error}");
