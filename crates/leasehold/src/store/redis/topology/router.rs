@@ -46,6 +46,8 @@ pub(crate) async fn route(cluster: &Arc<Cluster>, calls: Vec<Call>) -> CallResul
         results: Vec::with_capacity(calls.len()),
         open: calls,
         asking: Vec::new(),
+        refresh: None,
+        pause: false,
         interval: INTERVAL_MIN,
         rounds: 0,
     };
@@ -62,22 +64,17 @@ struct Routing<'a> {
     /// Those for the node to which their slot is being migrated.
     asking: Vec<(Arc<ClusterNode>, Call)>,
     results: Vec<(Call, CallResult)>,
+    /// Whether the slot map is refreshed before the next round, from this node if it is given.
+    refresh: Option<Option<NodeAddr>>,
+    /// Whether there is a pause before the next round.
+    pause: bool,
     interval: Duration,
     rounds: u32,
-}
-
-/// What has to happen before the next round.
-#[derive(Default)]
-struct Preparation {
-    /// Refresh the slot map, from this node if it is given.
-    refresh: Option<Option<NodeAddr>>,
-    pause: bool,
 }
 
 impl Routing<'_> {
     /// Sends the open calls to their nodes, and handles the results.
     async fn round(&mut self) {
-        let mut next = Preparation::default();
         let mut groups: Vec<(Arc<ClusterNode>, Vec<Call>)> = Vec::new();
         let mut addressed = std::mem::take(&mut self.asking);
         let map = self.cluster.map();
@@ -85,8 +82,8 @@ impl Routing<'_> {
             match map.owner(call.slot) {
                 Some(node) => addressed.push((Arc::clone(node), call)),
                 None => {
-                    next.refresh = Some(None);
-                    next.pause = true;
+                    self.refresh = Some(None);
+                    self.pause = true;
                     self.retry(vec![call], errors::no_node_for_slot);
                 }
             }
@@ -104,41 +101,35 @@ impl Routing<'_> {
         });
         for (attempts, node) in join_all(attempts).await {
             for (call, attempt) in attempts {
-                self.handle(call, attempt, &node, &mut next).await;
+                self.handle(call, attempt, &node).await;
             }
         }
         if !self.is_open() {
             return;
         }
         self.rounds += 1;
-        if let Some(addr) = next.refresh {
+        if let Some(addr) = self.refresh.take() {
             self.cluster.refresh(addr.as_ref()).await;
         }
-        if next.pause || self.rounds > HOPS_MAX {
+        if std::mem::take(&mut self.pause) || self.rounds > HOPS_MAX {
             sleep(self.interval).await;
             self.interval = (self.interval * 2).min(INTERVAL_MAX);
         }
     }
 
-    async fn handle(
-        &mut self,
-        mut call: Call,
-        attempt: Attempt,
-        node: &ClusterNode,
-        next: &mut Preparation,
-    ) {
+    async fn handle(&mut self, mut call: Call, attempt: Attempt, node: &ClusterNode) {
         call.asking = false;
         match attempt {
             Attempt::Done(end) => self.results.push((call, end)),
             Attempt::Elsewhere => self.retry(vec![call], errors::nodes_disagree),
             Attempt::Redirected(Redirect::Moved(addr)) => {
                 self.cluster.moved(call.slot, &addr);
-                next.refresh = Some(Some(addr));
+                self.refresh = Some(Some(addr));
                 self.retry(vec![call], errors::nodes_disagree);
             }
             // A note has a key of its own, which may still be at this node.
             Attempt::Redirected(Redirect::Ask(_)) if call.has_notes() => {
-                self.retry_in_migration(call, next);
+                self.retry_in_migration(call);
             }
             Attempt::Redirected(Redirect::Ask(addr)) => match self.cluster.find(&addr).await {
                 Ok(target) if self.has_time() => {
@@ -148,24 +139,24 @@ impl Routing<'_> {
                 }
                 Ok(_) => self.retry(vec![call], errors::slot_is_moving),
                 Err(error) => {
-                    next.pause = true;
+                    self.pause = true;
                     self.retry(vec![call], || error);
                 }
             },
-            Attempt::Redirected(Redirect::Both) => self.retry_in_migration(call, next),
+            Attempt::Redirected(Redirect::Both) => self.retry_in_migration(call),
             Attempt::Redirected(Redirect::Down(words)) => {
                 node.set_doubtful(true);
-                next.refresh = Some(None);
-                next.pause = true;
+                self.refresh = Some(None);
+                self.pause = true;
                 self.retry(vec![call], || errors::cluster_down(&words));
             }
         }
     }
 
     /// Makes a call again whose keys may be at two nodes. Those of a single name may be at one.
-    fn retry_in_migration(&mut self, call: Call, next: &mut Preparation) {
+    fn retry_in_migration(&mut self, call: Call) {
         let calls = call.by_name();
-        next.pause |= calls.len() == 1;
+        self.pause |= calls.len() == 1;
         self.retry(calls, errors::slot_is_moving);
     }
 
