@@ -226,9 +226,10 @@ impl RedisStore {
             let rejected = |(position, _)| (position, Reply::Rejected(error.clone()));
             return positioned.into_iter().map(rejected).collect();
         }
-        let (node, _turn) = replicas.turn().await;
+        let _turn = replicas.turn.lock().await;
         let mut waits = replicas.waits(&requests);
-        self.apply_parts(positioned, Some((node, &mut waits))).await
+        let replicated = Some((&replicas.node, &mut waits));
+        self.apply_parts(positioned, replicated).await
     }
 
     /// Applies requests in parts, each of one script. Requests for a name are applied in order, so a part is sent after the

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::Value;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 
 use super::errors;
 use super::link::connection_manager::ConnectionManager;
@@ -38,8 +38,9 @@ const MANY: u32 = 1_000_000;
 /// The connections for such requests, and the number of replicas.
 #[derive(Debug)]
 pub(super) struct Replicas {
-    node: Node,
-    turn: Mutex<()>,
+    pub(super) node: Node,
+    /// Held during a batch.
+    pub(super) turn: Mutex<()>,
     counter: ConnectionManager,
     last_count: Mutex<Option<Instant>>,
     /// The largest number of replicas at once so far.
@@ -56,11 +57,6 @@ impl Replicas {
             last_count: Mutex::default(),
             most: AtomicU32::new(0),
         }
-    }
-
-    /// The connection, exclusively.
-    pub(super) async fn turn(&self) -> (&Node, MutexGuard<'_, ()>) {
-        (&self.node, self.turn.lock().await)
     }
 
     /// Counts the replicas, if these requests need all of them and the last count is too old.

@@ -1,7 +1,7 @@
 //! A cluster: its nodes, the slot map, and the clients that receive events.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use futures_util::future::{join_all, select_ok};
 use redis::{Value, cmd};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::node::{ClusterNode, NodeAddr};
+use super::node::{ClusterNode, Node, NodeAddr};
 use super::slot_map::{SlotMap, SlotsReply};
 use crate::store::api::{Event, EventScope, Shard, WakeupMode};
 use crate::store::lock::lock;
@@ -33,7 +33,7 @@ const FRESH: Duration = Duration::from_millis(50);
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The nodes of a cluster.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Cluster {
     seeds: Vec<Address>,
     pub(super) options: OpenOptions,
@@ -61,11 +61,7 @@ impl Cluster {
         Self {
             seeds,
             options,
-            map: Arc::default(),
-            known: Mutex::default(),
-            clients: Arc::default(),
-            refreshing: tokio::sync::Mutex::default(),
-            queries: AtomicU64::new(0),
+            ..Self::default()
         }
     }
 
@@ -275,12 +271,13 @@ impl Known {
             owners: Arc::clone(&cluster.map) as _,
         };
         let notifications = Notifications::of_node(identity, &cluster.clients);
-        let node = ClusterNode::new(
-            addr.clone(),
+        let server = Node::new(manager.with_notifications(notifications));
+        let node = Arc::new(ClusterNode {
+            addr: addr.clone(),
             shard,
-            manager.with_notifications(notifications),
-        );
-        let node = Arc::new(node);
+            server: Arc::new(server),
+            doubtful: AtomicBool::new(false),
+        });
         self.nodes.insert(addr.clone(), Arc::clone(&node));
         node
     }

@@ -247,19 +247,10 @@ pub(crate) struct ClusterNode {
     pub(crate) shard: Shard,
     pub(crate) server: Arc<Node>,
     /// Whether the last call failed.
-    doubtful: AtomicBool,
+    pub(super) doubtful: AtomicBool,
 }
 
 impl ClusterNode {
-    pub(crate) fn new(addr: NodeAddr, shard: Shard, manager: ConnectionManager) -> Self {
-        Self {
-            server: Arc::new(Node::new(manager)),
-            addr,
-            shard,
-            doubtful: AtomicBool::new(false),
-        }
-    }
-
     /// Its id in the cluster.
     pub(crate) fn id(&self) -> &str {
         self.server.manager.notifications().node()
