@@ -225,10 +225,7 @@ impl Node {
                 .collect()
         };
         let start = StdInstant::now();
-        let mut requests = match script {
-            Script::Mutex | Script::Shares => left(&call.requests, value),
-            _ => Vec::new(),
-        };
+        let mut requests = left(&call.requests, value);
         while !requests.is_empty() && start.elapsed() < CONTINUED_MAX {
             let context = self.context();
             let serve = |by_text| encode::encode(script, &requests, by_text, &context);
