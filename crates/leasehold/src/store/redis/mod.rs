@@ -60,7 +60,7 @@ use crate::store::api::{
     Shard, Store, mismatch,
 };
 use crate::store::options::OpenOptions;
-use crate::{Durability, Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// How many calls a client has in flight at once: the server processes some while the client processes the replies to
 /// another one. With more, each call has fewer operations, and an operation costs more of the server's time.
@@ -142,38 +142,11 @@ impl RedisStore {
 
     /// Proves that the servers respond, accept us and can run the rule.
     async fn greet(&self) -> Result<()> {
-        let node = match &*self.topology {
-            Topology::One(node) => node,
-            Topology::Cluster(cluster) => {
-                let greeted = cluster.greet().await;
-                return greeted.map_err(|error| error.at_store(self));
-            }
+        let greeted = match &*self.topology {
+            Topology::One(node) => greet_server(node).await,
+            Topology::Cluster(cluster) => cluster.greet().await,
         };
-        if let Err(error) = node.greet().await {
-            if error.kind() == ErrorKind::Unsupported
-                && let Some(masters) = self.monitored_masters(node).await
-            {
-                return Err(errors::sentinel(&masters).at_store(self));
-            }
-            return Err(error.at_store(self));
-        }
-        // Every user may send HELLO. A server before 6.0 does not know it; one that does not reply now
-        // fails at the first request.
-        match node.manager.query(Duration::ZERO, cmd("HELLO")).await {
-            Ok(hello) if connect::is_cluster_node(&hello) => {
-                Err(errors::cluster_without_its_name().at_store(self))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The masters that a server monitors, if it is a sentinel.
-    async fn monitored_masters(&self, node: &Node) -> Option<Vec<String>> {
-        let role = |mut connection| async move { Ok(connect::role(&mut connection).await) };
-        match node.manager.exchange(Duration::ZERO, role).await {
-            Ok(Some(Role::Sentinel(masters))) => Some(masters),
-            _ => None,
-        }
+        greeted.map_err(|error| error.at_store(self))
     }
 
     async fn apply_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
@@ -326,7 +299,7 @@ impl RedisStore {
             };
             let script = call.script();
             let replied = decoded.into_iter().zip(remarks);
-            let positioned = call.into_positioned().into_iter();
+            let positioned = call.positions.into_iter().zip(call.requests);
             for ((position, request), (decoded, remark)) in positioned.zip(replied) {
                 match decoded {
                     Some(_)
@@ -373,6 +346,26 @@ const NOBODY: LeaseId = LeaseId {
     number: 0,
 };
 
+/// Proves that a server responds, accepts us, can run the rule and is no node of a cluster.
+async fn greet_server(node: &Node) -> Result<()> {
+    if let Err(error) = node.greet().await {
+        let role = |mut connection| async move { Ok(connect::role(&mut connection).await) };
+        if error.kind() == ErrorKind::Unsupported
+            && let Ok(Some(Role::Sentinel(masters))) =
+                node.manager.exchange(Duration::ZERO, role).await
+        {
+            return Err(errors::sentinel(&masters));
+        }
+        return Err(error);
+    }
+    // Every user may send HELLO. A server before 6.0 does not know it; one that does not reply now
+    // fails at the first request.
+    match node.manager.query(Duration::ZERO, cmd("HELLO")).await {
+        Ok(hello) if connect::is_cluster_node(&hello) => Err(errors::cluster_without_its_name()),
+        _ => Ok(()),
+    }
+}
+
 /// The reply for a name that is used otherwise: a conflict. Nothing was applied.
 fn conflict(reply: Reply) -> Reply {
     match reply {
@@ -417,13 +410,8 @@ impl Store for RedisStore {
     fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
             self.topology.kind().check_query(&query, self)?;
-            if let (Query::Durability(Durability::Replicas { count, .. }), Some(replicas)) =
-                (&query, &self.replicas)
-            {
-                let checked = replicas.check(*count).await;
-                checked.map_err(|error| error.at_store(self))?;
-            }
-            self.page(query).await
+            let page = self.page(query).await;
+            page.map_err(|error| error.at_store(self))
         })
     }
 

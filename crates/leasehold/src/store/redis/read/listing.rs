@@ -50,7 +50,7 @@ impl RedisStore {
                     && !is_error(reply, "WRONGTYPE")
                 {
                     let error = errors::command_error("GET", text, error);
-                    return Err(error.for_lock(&key.name).at_store(self));
+                    return Err(error.for_lock(&key.name));
                 }
                 // It has expired meanwhile.
                 if *reply == Value::Nil {
@@ -93,7 +93,7 @@ impl RedisStore {
                     }
                     Err(Unreadable::Foreign(_)) => {}
                     Err(Unreadable::Refused(error)) => {
-                        return Err(error.for_lock(&key.name).at_store(self));
+                        return Err(error.for_lock(&key.name));
                     }
                 }
             }
@@ -147,9 +147,7 @@ impl RedisStore {
             .await?
             .first()
         {
-            Some(Value::ServerError(error)) => {
-                Err(errors::command_error("GET", &key, error).at_store(self))
-            }
+            Some(Value::ServerError(error)) => Err(errors::command_error("GET", &key, error)),
             reply => Ok(reply.and_then(client_info)),
         }
     }

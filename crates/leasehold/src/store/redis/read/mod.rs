@@ -22,7 +22,7 @@ use super::wire::keys::{annotation_key, counter_key, queue_key, record_key, revo
 use super::wire::note;
 use super::wire::reply::{is_error, parsed, record, time, time_left};
 use crate::store::api::{HolderInfo, Key, Page, Parts, Query, View, WaiterInfo, mismatch};
-use crate::{Error, Result};
+use crate::{Durability, Error, Result};
 
 /// The field of a hash that says what it is: the status of a latch, or the kind of a lock.
 const STATUS_FIELD: &str = ".";
@@ -48,12 +48,12 @@ struct Reading {
 }
 
 impl RedisStore {
-    /// The reply to a query, other than one about replicas.
+    /// The reply to a query.
     pub(super) async fn page(&self, query: Query) -> Result<Page> {
         match query {
             Query::Name { key, parts, watch } => {
                 let read = self.name(&key, &parts, watch).await;
-                read.map_err(|error| error.for_lock(&key.name).at_store(self))
+                read.map_err(|error| error.for_lock(&key.name))
             }
             Query::Names(space) => self.list(&space).await.map(Page::listed),
             Query::Completions(space) => self.completions(&space).await.map(Page::listed),
@@ -61,7 +61,14 @@ impl RedisStore {
                 client: self.client(&space, client).await?,
                 ..Page::default()
             }),
-            Query::Durability(_) => Ok(Page::default()),
+            Query::Durability(durability) => {
+                if let (Durability::Replicas { count, .. }, Some(replicas)) =
+                    (durability, &self.replicas)
+                {
+                    replicas.check(count).await?;
+                }
+                Ok(Page::default())
+            }
         }
     }
 
@@ -158,7 +165,7 @@ impl RedisStore {
             let (reply, session) = match result {
                 CallResult::Replied(reply, session) => (reply, session),
                 CallResult::NotApplied(error) | CallResult::NoReply(error) => {
-                    return Err(error.at_store(self));
+                    return Err(error);
                 }
             };
             match call.positions.first().and_then(|at| readings.get_mut(*at)) {
@@ -176,7 +183,7 @@ impl RedisStore {
             }
         }
         let readings: Option<Vec<_>> = readings.into_iter().collect();
-        readings.ok_or_else(|| errors::invalid_reply().at_store(self))
+        readings.ok_or_else(errors::invalid_reply)
     }
 }
 

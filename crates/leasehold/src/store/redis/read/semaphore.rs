@@ -45,7 +45,7 @@ impl RedisStore {
         let statuses = self.fetch(statuses).await?;
         let mut semaphores = Vec::new();
         for ((key, replies), status) in names.into_iter().zip(&statuses) {
-            let status = self.permitted("HGET", key, status)?;
+            let status = permitted("HGET", key, status)?;
             if kind(status).is_some() {
                 semaphores.push((key, replies, status));
             }
@@ -61,9 +61,9 @@ impl RedisStore {
             let ([semaphore, now], [record, ttl, ..]) = (read, replies) else {
                 continue;
             };
-            let semaphore = self.permitted("HGETALL", key, semaphore)?;
-            let now = time(self.permitted("TIME", key, now)?);
-            let now = now.ok_or_else(|| errors::invalid_reply().at_store(self))?;
+            let semaphore = permitted("HGETALL", key, semaphore)?;
+            let now = time(permitted("TIME", key, now)?);
+            let now = now.ok_or_else(errors::invalid_reply)?;
             let mut holders: Vec<_> = holders(semaphore, now).collect();
             holders.sort_by_key(|holder| holder.lease);
             (*record, *ttl) = (Value::Nil, Value::Int(-2));
@@ -72,13 +72,13 @@ impl RedisStore {
         }
         Ok(found)
     }
+}
 
-    /// The reply to a command on a record, which may have another type, but not a command that the server refuses.
-    fn permitted<'a>(&self, command: &str, key: &Key, reply: &'a Value) -> Result<&'a Value> {
-        match checked(command, &record_key(key), reply) {
-            Err(Unreadable::Refused(error)) => Err(error.for_lock(&key.name).at_store(self)),
-            Ok(_) | Err(Unreadable::Foreign(_)) => Ok(reply),
-        }
+/// The reply to a command on a record, which may have another type, but not a command that the server refuses.
+fn permitted<'a>(command: &str, key: &Key, reply: &'a Value) -> Result<&'a Value> {
+    match checked(command, &record_key(key), reply) {
+        Err(Unreadable::Refused(error)) => Err(error.for_lock(&key.name)),
+        Ok(_) | Err(Unreadable::Foreign(_)) => Ok(reply),
     }
 }
 

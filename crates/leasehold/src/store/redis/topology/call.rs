@@ -205,9 +205,4 @@ impl Call {
             Work::Command(_) => vec![None; self.requests.len()],
         }
     }
-
-    /// Its requests with their positions.
-    pub(crate) fn into_positioned(self) -> Positioned {
-        self.positions.into_iter().zip(self.requests).collect()
-    }
 }
