@@ -260,6 +260,20 @@ impl HolderInfo {
         Access::of_weight(self.weight)
     }
 
+    /// A lease of weight 1. A hold count of 0 is a minimum hold.
+    #[cfg(feature = "redis")]
+    pub(crate) fn new(lease: LeaseId, count: u32, time_left: Duration) -> Self {
+        Self {
+            lease,
+            is_reserved: count == 0,
+            count: count.max(1),
+            weight: 1,
+            number: None,
+            time_left,
+            client: None,
+        }
+    }
+
     fn of(holder: &Holder, now: StoreTime) -> Self {
         Self {
             lease: holder.lease,

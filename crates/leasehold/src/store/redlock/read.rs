@@ -138,19 +138,16 @@ fn held(size: Size, views: &[View]) -> Option<View> {
     let (view, last) = *held.get(size.majority() - 1)?;
     let mut counts: Vec<_> = held.iter().map(|(_, holder)| holder.count).collect();
     counts.sort_unstable_by_key(|count| Reverse(*count));
+    let count = *counts.get(size.majority() - 1)?;
     let active = held.iter().filter(|(_, holder)| !holder.is_reserved);
     // A master may have a larger one, from a grant that won no majority.
     let tokens: Vec<_> = held.iter().filter_map(|(view, _)| view.token).collect();
     let alike = |token: &Token| tokens.iter().filter(|other| *other == token).count();
     Some(View {
         holder: Some(HolderInfo {
-            lease: last.lease,
             is_reserved: active.count() < size.majority(),
-            count: *counts.get(size.majority() - 1)?,
-            weight: 1,
-            number: None,
-            time_left: last.time_left,
             client: held.iter().find_map(|(_, holder)| holder.client.clone()),
+            ..HolderInfo::new(last.lease, count, last.time_left)
         }),
         token: tokens
             .iter()
@@ -206,14 +203,9 @@ mod tests {
 
     fn view(lease: Option<u64>, count: u32) -> View {
         View {
-            holder: lease.map(|number| HolderInfo {
-                lease: fixture::lease(number),
-                is_reserved: false,
-                count,
-                weight: 1,
-                number: None,
-                time_left: Duration::from_secs(u64::from(count)),
-                client: None,
+            holder: lease.map(|number| {
+                let time_left = Duration::from_secs(u64::from(count));
+                HolderInfo::new(fixture::lease(number), count, time_left)
             }),
             ..View::of(fixture::key("n"))
         }

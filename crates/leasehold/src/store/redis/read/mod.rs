@@ -296,15 +296,7 @@ fn holder(key: &Key, value: &Value, ttl: &Value) -> Result<Option<HolderInfo>, U
         return Ok(None);
     }
     let (lease, count) = record(value).ok_or_else(|| foreign(&key))?;
-    Ok(Some(HolderInfo {
-        lease,
-        is_reserved: count == 0,
-        count: count.max(1),
-        weight: 1,
-        number: None,
-        time_left: time_left(*ttl),
-        client: None,
-    }))
+    Ok(Some(HolderInfo::new(lease, count, time_left(*ttl))))
 }
 
 /// The annotation of a name, if it has one.

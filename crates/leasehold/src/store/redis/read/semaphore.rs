@@ -130,15 +130,11 @@ fn holders(semaphore: &Value, now: StoreTime) -> impl Iterator<Item = HolderInfo
         };
         let left = now.until(end).as_micros().div_ceil(1_000);
         let millis = u64::try_from(left).ok().filter(|millis| *millis > 0)?;
-        let count: u32 = count.parse().ok()?;
+        let (count, time_left) = (count.parse().ok()?, Duration::from_millis(millis));
         Some(HolderInfo {
-            lease: parsed(lease)?,
-            is_reserved: count == 0,
-            count: count.max(1),
             weight: weight.parse().ok()?,
             number,
-            time_left: Duration::from_millis(millis),
-            client: None,
+            ..HolderInfo::new(parsed(lease)?, count, time_left)
         })
     })
 }
