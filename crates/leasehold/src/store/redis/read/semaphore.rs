@@ -95,17 +95,13 @@ pub(super) fn kind(status: &Value) -> Option<LeaseKind> {
 fn usage(status: &Value, holders: &[HolderInfo], now: StoreTime) -> Option<Usage> {
     let kind = kind(status)?;
     let used: u64 = holders.iter().map(|holder| holder.weight).sum();
-    if kind == LeaseKind::RwLock {
-        return (used > 0).then_some(Usage {
-            kind,
-            permits: Access::LIMIT,
-            used,
-        });
-    }
     let status = text(status)?;
     // The number of permits, and of a setting its version, the time for which it is kept, and its end.
     let words: Vec<_> = status.split(' ').skip(1).collect();
-    let permits = words.first()?.parse().ok()?;
+    let permits = match kind {
+        LeaseKind::RwLock => Access::LIMIT,
+        _ => words.first()?.parse().ok()?,
+    };
     let end = words.get(3).and_then(|end| end.parse().ok());
     let is_set = end.is_some_and(|end| now < StoreTime::from_micros(end));
     (used > 0 || is_set).then_some(Usage {
