@@ -84,11 +84,8 @@ impl RedisStore {
             }
             false => (self.fetch(commands).await?, None),
         };
-        let mut shared = None;
-        if *parts != Parts::Latch {
-            let names = vec![(key, replies.as_mut_slice())];
-            shared = self.shared(names).await?.remove(&key.name);
-        }
+        let names = vec![(key, replies.as_mut_slice())];
+        let shared = self.shared(names).await?.remove(&key.name);
         let mut view = match view(key, parts, &replies) {
             Ok(view) => view,
             Err(Unreadable::Foreign(error)) => return Err(self.used_otherwise(key, error).await),
@@ -110,20 +107,14 @@ impl RedisStore {
             keyed("GET", record_key.clone(), &[]),
             keyed("HGET", record_key, &[STATUS_FIELD]),
         ];
-        match self.fetch(commands).await.as_deref() {
-            Ok([value, _]) if record(value).is_some() => {
-                mismatch(Mismatch::Kind(Kind::Leases(LeaseKind::Mutex)))
-            }
-            Ok([_, status]) if latch_status(status).is_some() => {
-                mismatch(Mismatch::Kind(Kind::Latch))
-            }
-            Ok([_, status]) => match semaphore::kind(status) {
-                Some(kind) => mismatch(Mismatch::Kind(Kind::Leases(kind))),
-                None => error,
-            },
-            Ok(_) => error,
-            Err(other) => other.clone(),
-        }
+        let kind = match self.fetch(commands).await.as_deref() {
+            Ok([value, _]) if record(value).is_some() => Some(Kind::Leases(LeaseKind::Mutex)),
+            Ok([_, status]) if latch_status(status).is_some() => Some(Kind::Latch),
+            Ok([_, status]) => semaphore::kind(status).map(Kind::Leases),
+            Ok(_) => None,
+            Err(other) => return other.clone(),
+        };
+        kind.map_or(error, |kind| mismatch(Mismatch::Kind(kind)))
     }
 
     /// The replies to commands, in their order.
@@ -199,9 +190,6 @@ fn keyed(name: &str, key: String, args: &[&str]) -> KeyedCommand {
 /// with it. And a waiter that has become the holder meanwhile is not listed as both.
 fn commands(key: &Key, parts: &Parts) -> Vec<KeyedCommand> {
     let record = record_key(key).to_string();
-    if *parts == Parts::Latch {
-        return vec![keyed("HGET", record, &[STATUS_FIELD])];
-    }
     let get = |key: String| keyed("GET", key, &[]);
     let annotation = |slot| get(annotation_key(key, slot).to_string());
     let queue = || queue_key(key).to_string();
@@ -218,7 +206,7 @@ fn commands(key: &Key, parts: &Parts) -> Vec<KeyedCommand> {
             // Of the node that has the record.
             (record, cmd("TIME")),
         ]),
-        Parts::Latch => {}
+        Parts::Latch => commands = vec![keyed("HGET", record, &[STATUS_FIELD])],
     }
     if *parts == Parts::Waiters {
         let last = (2 * View::WAITERS_MAX - 1).to_string();
