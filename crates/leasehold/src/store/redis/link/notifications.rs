@@ -249,11 +249,9 @@ fn parse_notice(
                 }
                 _ => return None,
             };
-            let is_semaphore = token.as_bytes().get(first.len()) == Some(&b'x');
-            let kind = if is_semaphore {
-                LeaseKind::Semaphore
-            } else {
-                LeaseKind::RwLock
+            let kind = match token.as_bytes()[first.len()] {
+                b'x' => LeaseKind::Semaphore,
+                _ => LeaseKind::RwLock,
             };
             (first, kind, numbered)
         }

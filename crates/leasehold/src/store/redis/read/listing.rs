@@ -142,11 +142,8 @@ impl RedisStore {
         client: ClientId,
     ) -> Result<Option<ClientInfo>> {
         let key = client_key(space, client).to_string();
-        match self
-            .fetch(vec![keyed("GET", key.clone(), &[])])
-            .await?
-            .first()
-        {
+        let replies = self.fetch(vec![keyed("GET", key.clone(), &[])]).await?;
+        match replies.first() {
             Some(Value::ServerError(error)) => Err(errors::command_error("GET", &key, error)),
             reply => Ok(reply.and_then(client_info)),
         }

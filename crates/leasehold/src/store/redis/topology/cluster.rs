@@ -240,16 +240,12 @@ impl Cluster {
     /// How refused clients are woken: the weakest mode of all nodes.
     pub(crate) fn wakeup_mode(&self) -> WakeupMode {
         let map = self.map();
-        let wakes = map
-            .nodes()
-            .iter()
-            .map(|node| node.server.manager.notifications().wakeup_mode());
-        let rank = |wakes: &WakeupMode| match wakes {
-            WakeupMode::Grants => 2,
-            WakeupMode::Changes => 1,
-            WakeupMode::Nothing => 0,
-        };
-        wakes.min_by_key(rank).unwrap_or(WakeupMode::Grants)
+        let nodes = map.nodes().iter();
+        let modes = nodes.map(|node| node.server.manager.notifications().wakeup_mode());
+        let modes: Vec<_> = modes.collect();
+        let mut weak = [WakeupMode::Nothing, WakeupMode::Changes].into_iter();
+        let weakest = weak.find(|mode| modes.contains(mode));
+        weakest.unwrap_or(WakeupMode::Grants)
     }
 }
 

@@ -99,7 +99,6 @@ fn invalid() -> Reply {
 
 /// The time, an outcome and a value for each request, and the numbers of those that are unfinished.
 fn decode_items(requests: &[Request], items: &[Value]) -> Vec<Option<Reply>> {
-    let all_invalid = || vec![Some(invalid()); requests.len()];
     let now = match items {
         [Value::Int(micros), ..] => u64::try_from(*micros).ok(),
         // The first command of the script was refused.
@@ -118,7 +117,7 @@ fn decode_items(requests: &[Request], items: &[Value]) -> Vec<Option<Reply>> {
     let results = items.get(1..1 + 2 * requests.len());
     let (Some(now), Some(results), true) = (now, results, items.len() <= 1 + 3 * requests.len())
     else {
-        return all_invalid();
+        return vec![Some(invalid()); requests.len()];
     };
     // A latch has no time.
     let now = (now > 0).then(|| StoreTime::from_micros(now));
@@ -173,19 +172,18 @@ fn decode_renewals(count: usize, value: &Value) -> Vec<Option<Reply>> {
         Value::Array(items) => items.iter().map(number).collect::<Option<Vec<_>>>(),
         _ => None,
     };
-    let (count, none) = (count as u64, || vec![None; count]);
-    let Some([now, open @ ..]) = numbers.as_deref() else {
-        return none();
+    let positions = 1..=count as u64;
+    let valid = numbers.as_deref().and_then(|numbers| numbers.split_first());
+    let valid = valid.filter(|(_, open)| open.iter().all(|nth| positions.contains(nth)));
+    let Some((now, open)) = valid else {
+        return vec![None; count];
     };
-    if !open.iter().all(|nth| (1..=count).contains(nth)) {
-        return none();
-    }
     let kept = Reply::Applied {
         outcome: Outcome::Kept,
         now: Some(StoreTime::from_micros(*now)),
     };
     let reply = |nth: u64| (!open.contains(&nth)).then(|| kept.clone());
-    (1..=count).map(reply).collect()
+    positions.map(reply).collect()
 }
 
 /// The outcome of an operation by its word and value. `None` if they do not match it.
