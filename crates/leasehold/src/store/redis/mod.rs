@@ -42,8 +42,7 @@ use self::address::deployment::Deployment;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
 use self::link::connect::{self, Role};
-use self::link::connection_manager::ConnectionManager;
-use self::link::target::Target;
+use self::link::connection_manager::{ConnectionManager, Target};
 use self::replicas::Replicas;
 use self::resent::{Resent, split_part};
 use self::shared_names::SharedNames;

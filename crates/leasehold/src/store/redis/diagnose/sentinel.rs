@@ -10,8 +10,7 @@ use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
 use crate::store::redis::address::deployment::SentinelSet;
 use crate::store::redis::errors;
-use crate::store::redis::link::connection_manager::ConnectionManager;
-use crate::store::redis::link::target::Target;
+use crate::store::redis::link::connection_manager::{ConnectionManager, Target};
 use crate::{Error, Result};
 
 /// Asks each sentinel. Also returns the servers that they monitor: the master first.

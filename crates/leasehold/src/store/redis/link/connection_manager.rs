@@ -2,6 +2,7 @@
 //!
 //! Nothing is ever sent twice from here: retries are the decision of the caller.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,13 +13,15 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::connect;
 use super::notifications::Notifications;
 use super::session::Session;
 use super::subscriptions::SubscribedTo;
-use super::target::Target;
 use crate::fork::Process;
 use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
+use crate::store::redis::address::Address;
+use crate::store::redis::address::deployment::SentinelSet;
 use crate::store::redis::errors;
 use crate::{Error, Result};
 
@@ -27,6 +30,15 @@ const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The part of the connect timeout in which a server that has not replied is checked: whether it accepts connections.
 const ACCEPT_CHECK_DIVISOR: u32 = 4;
+
+/// The target of a connection. Its `Display` is a URL without a password.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// This server, whatever its role.
+    Fixed(Address),
+    /// The master that sentinels name.
+    Found(SentinelSet),
+}
 
 /// The one connection of a store.
 #[derive(Debug)]
@@ -240,11 +252,23 @@ impl Sessions {
         {
             return Err(error.clone());
         }
-        let dial = self.target.dial(&self.notifications, self.connect_timeout);
+        let dial = async {
+            match &self.target {
+                Target::Fixed(address) => connect::dial(address, &self.notifications).await,
+                Target::Found(set) => {
+                    // Finding the server leaves it most of the time.
+                    let limit = self.connect_timeout / 3;
+                    set.dial(&self.notifications, limit).await
+                }
+            }
+        };
         let check = async {
             let rest = self.connect_timeout / ACCEPT_CHECK_DIVISOR;
             sleep_until(self::deadline(self.connect_timeout - rest)).await;
-            let accepts = timeout_at(deadline, self.target.accepts()).await;
+            let accepts = match &self.target {
+                Target::Fixed(address) => timeout_at(deadline, connect::accepts(address)).await,
+                Target::Found(_) => Ok(false),
+            };
             sleep_until(deadline).await;
             accepts.unwrap_or(false)
         };
@@ -262,10 +286,27 @@ impl Sessions {
 
     /// The error of an attempt that has timed out. `accepts` is whether the server accepts connections.
     fn timed_out(&self, accepts: bool) -> Error {
-        let error = self
-            .target
-            .no_connection_within(self.connect_timeout, accepts);
+        let timeout = self.connect_timeout;
+        let error = match &self.target {
+            Target::Fixed(address) => errors::no_connection_within(timeout, address, accepts),
+            Target::Found(_) => errors::nothing_found_within(timeout),
+        };
         error.at_store(&self.target)
+    }
+}
+
+impl From<Address> for Target {
+    fn from(address: Address) -> Self {
+        Self::Fixed(address)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(address) => address.fmt(f),
+            Self::Found(set) => set.fmt(f),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Connections to servers.
 //!
-//! * `connection_manager` keeps one `session` to a `target`, which `connect` opens; `sentinel` finds the target where
+//! * `connection_manager` keeps one `session` to a target, which `connect` opens; `sentinel` finds the target where
 //!   sentinels know it.
 //! * `subscriptions` receives grants, `tracking` detects changed records, and `notifications` passes both on to the
 //!   `clients` and to the `observers` of names.
@@ -14,5 +14,4 @@ mod sentinel;
 pub(crate) mod session;
 pub(crate) mod session_state;
 pub(crate) mod subscriptions;
-pub(crate) mod target;
 pub(crate) mod tracking;
