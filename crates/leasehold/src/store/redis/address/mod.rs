@@ -149,20 +149,16 @@ impl Address {
 
     /// The same server without TLS and credentials.
     pub(crate) fn without_tls(&self) -> Self {
-        let endpoint = match &self.endpoint {
-            Endpoint::Tcp { host, port, .. } => Endpoint::Tcp {
-                host: host.clone(),
-                port: *port,
-                tls: None,
-            },
-            unix @ Endpoint::Unix { .. } => unix.clone(),
-        };
-        Self {
-            endpoint,
+        let mut plain = Self {
+            endpoint: self.endpoint.clone(),
             user: None,
             password: None,
             db: 0,
+        };
+        if let Endpoint::Tcp { tls, .. } = &mut plain.endpoint {
+            *tls = None;
         }
+        plain
     }
 
     /// Writes the user as in a URL, with an `@`, if there is one.
@@ -212,11 +208,8 @@ impl fmt::Display for Address {
             let user = self.user.as_deref().map(percent_encoded);
             return write_query(f, [("db", db), ("user", user)]);
         }
-        f.write_str(if self.tls().is_some() {
-            "rediss://"
-        } else {
-            "redis://"
-        })?;
+        let secure = if self.tls().is_some() { "s" } else { "" };
+        write!(f, "redis{secure}://")?;
         self.write_user(f)?;
         write!(f, "{}/{}", self.server(), self.db)?;
         self.write_parameters(f, ("", None))
