@@ -16,7 +16,7 @@ use super::address::Address;
 use super::address::deployment::Deployment;
 use super::errors;
 use super::link::connection_manager::ConnectionManager;
-use super::wire::reply::{self, text};
+use super::wire::reply::text;
 use crate::store::api::Keyspace;
 use crate::store::diagnose::{Fields, NodeFacts, QueryResult, ServerFacts, Topology};
 use crate::store::options::OpenOptions;
@@ -113,7 +113,7 @@ fn permitted(reply: &Value) -> QueryResult<&Value> {
 
 /// The named texts in a reply.
 fn fields(reply: &Value) -> Fields {
-    let pairs = reply::fields(reply).unwrap_or_default().into_iter();
+    let pairs = reply.as_map_iter().into_iter().flatten();
     let texts = pairs.filter_map(|(name, value)| text(name).zip(text(value)));
     Fields(texts.collect())
 }

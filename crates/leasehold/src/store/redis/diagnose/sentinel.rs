@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use redis::Value;
-
 use super::{fields, permitted, send, words};
 use crate::store::diagnose::{Fields, QueryResult, SentinelFacts};
 use crate::store::options::OpenOptions;
@@ -66,10 +64,8 @@ async fn one(
     let [about, replicas] = &replies[..] else {
         return Err(errors::invalid_reply());
     };
-    let replicas = match replicas {
-        Value::Array(replicas) => replicas.iter().map(fields).collect(),
-        _ => Vec::new(),
-    };
+    let replicas = replicas.as_sequence().unwrap_or_default().iter();
+    let replicas = replicas.map(fields).collect();
     Ok((permitted(about).map(fields), replicas))
 }
 

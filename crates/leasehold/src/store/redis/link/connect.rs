@@ -122,10 +122,7 @@ pub(crate) async fn role(connection: &mut MultiplexedConnection) -> Option<Role>
         return is_replica(&hello).then_some(Role::Replica);
     }
     let role = connection.send_packed_command(&cmd("ROLE")).await.ok()?;
-    let Value::Array(role) = role else {
-        return None;
-    };
-    match role.as_slice() {
+    match role.as_sequence()? {
         [word, Value::Array(masters)] if text(word)? == "sentinel" => {
             Some(Role::Sentinel(masters.iter().filter_map(text).collect()))
         }

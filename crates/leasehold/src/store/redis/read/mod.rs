@@ -303,9 +303,7 @@ fn stored(key: &Key, slot: &Slot, value: &Value) -> Result<Vec<(Slot, Annotation
 
 /// The leases in a queue: every second element. Empty also for a queue that cannot be read, which hides no lock.
 fn waiters(queue: &Value) -> Vec<WaiterInfo> {
-    let Value::Array(elements) = queue else {
-        return Vec::new();
-    };
+    let elements = queue.as_sequence().unwrap_or_default();
     let leases = elements.iter().skip(1).step_by(2).filter_map(parsed);
     let waiter = |lease| WaiterInfo {
         lease,

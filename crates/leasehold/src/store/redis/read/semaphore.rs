@@ -12,7 +12,7 @@ use crate::Result;
 use crate::store::api::{HolderInfo, Key, Usage, View};
 use crate::store::redis::errors;
 use crate::store::redis::wire::keys::record_key;
-use crate::store::redis::wire::reply::{fields, is_error, parsed, text, time};
+use crate::store::redis::wire::reply::{is_error, parsed, text, time};
 
 /// What the record of a lock with several holders says.
 pub(super) struct Shared {
@@ -113,7 +113,7 @@ fn usage(status: &Value, holders: &[HolderInfo], now: StoreTime) -> Option<Usage
 
 /// The holders whose leases have not ended.
 fn holders(semaphore: &Value, now: StoreTime) -> impl Iterator<Item = HolderInfo> {
-    let fields = fields(semaphore).unwrap_or_default().into_iter();
+    let fields = semaphore.as_map_iter().into_iter().flatten();
     fields.filter_map(move |(lease, holder)| {
         let holder = text(holder)?;
         // Its permits and its number, its hold count, its first token and its end.

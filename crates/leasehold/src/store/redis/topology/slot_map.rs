@@ -122,15 +122,9 @@ impl SlotMap {
 impl SlotsReply {
     /// Parses the reply of the node at an address. `None` if it is invalid.
     pub(crate) fn parse(value: &Value, sender: &NodeAddr) -> Option<Self> {
-        let Value::Array(ranges) = value else {
-            return None;
-        };
         let mut reply = Self::default();
-        for range in ranges {
-            let Value::Array(range) = range else {
-                return None;
-            };
-            let [first, last, master, replicas @ ..] = range.as_slice() else {
+        for range in value.as_sequence()? {
+            let [first, last, master, replicas @ ..] = range.as_sequence()? else {
                 return None;
             };
             let (first, last) = (slot(first)?, slot(last)?);
@@ -180,10 +174,7 @@ fn slot(value: &Value) -> Option<u16> {
 
 /// The address and the id of a node.
 fn node(value: &Value, sender: &NodeAddr) -> Option<(NodeAddr, String)> {
-    let Value::Array(node) = value else {
-        return None;
-    };
-    let [host, Value::Int(port), id, ..] = node.as_slice() else {
+    let [host, Value::Int(port), id, ..] = value.as_sequence()? else {
         return None;
     };
     let host = match host {

@@ -37,9 +37,7 @@ pub(crate) fn decode(script: Script, requests: &[Request], value: &Value) -> Vec
 
 /// The key of each request of a call that has left dead waiters.
 pub(crate) fn unfinished<'a>(requests: &'a [Request], value: &Value) -> Vec<&'a Key> {
-    let Value::Array(items) = value else {
-        return Vec::new();
-    };
+    let items = value.as_sequence().unwrap_or_default();
     let numbers = items.iter().skip(1 + 2 * requests.len());
     let unfinished = numbers.filter_map(|number| match number {
         Value::Int(number) => requests.get(usize::try_from(number.checked_sub(1)?).ok()?),
@@ -64,10 +62,7 @@ pub(crate) fn remarks(script: Script, count: usize, value: &Value) -> Vec<Option
     if script == Script::RenewShares {
         return vec![Some(Remark::RenewedPermits); count];
     }
-    let results = match value {
-        Value::Array(items) => items.get(1..).unwrap_or_default(),
-        _ => &[],
-    };
+    let results = value.as_sequence().and_then(|items| items.get(1..));
     let remark = |result: &[Value]| match (script, word(&result[0]), &result[1]) {
         (Script::Mutex | Script::Shares, ELSEWHERE, _) => Some(Remark::Elsewhere),
         (Script::Latch | Script::Shares, "mismatch", found) => {
@@ -77,7 +72,8 @@ pub(crate) fn remarks(script: Script, count: usize, value: &Value) -> Vec<Option
         (Script::Shares, "renewed", Value::Int(1)) => Some(Remark::RenewedPermits),
         _ => None,
     };
-    let mut remarks: Vec<_> = results.chunks_exact(2).map(remark).collect();
+    let results = results.unwrap_or_default().chunks_exact(2);
+    let mut remarks: Vec<_> = results.map(remark).collect();
     remarks.resize(count, None);
     remarks
 }
@@ -168,10 +164,8 @@ fn decode_renewals(count: usize, value: &Value) -> Vec<Option<Reply>> {
         Value::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let numbers = match value {
-        Value::Array(items) => items.iter().map(number).collect::<Option<Vec<_>>>(),
-        _ => None,
-    };
+    let items = value.as_sequence().unwrap_or_default();
+    let numbers: Option<Vec<_>> = items.iter().map(number).collect();
     let positions = 1..=count as u64;
     let valid = numbers.as_deref().and_then(|numbers| numbers.split_first());
     let valid = valid.filter(|(_, open)| open.iter().all(|nth| positions.contains(nth)));
@@ -222,18 +216,12 @@ fn outcome(op: &Op, word: &str, value: &Value) -> Option<Outcome> {
             })
         }),
         ("revoked", Op::Revoke(_)) => {
-            let leases = match value {
-                Value::Array(leases) => leases.as_slice(),
-                lease => std::slice::from_ref(lease),
-            };
+            let leases = value.as_sequence().unwrap_or(std::slice::from_ref(value));
             let mut leases: Vec<_> = leases.iter().filter_map(parsed::<LeaseId>).collect();
             leases.sort_unstable();
             Some(Outcome::Revoked(leases))
         }
-        ("arrived", Op::Arrive { .. }) => match value {
-            Value::Array(status) => status_of(status).map(Outcome::Arrived),
-            _ => None,
-        },
+        ("arrived", Op::Arrive { .. }) => status_of(value.as_sequence()?).map(Outcome::Arrived),
         ("removed", Op::Remove(_)) => Some(Outcome::Removed(number()? > 0)),
         _ => None,
     }
@@ -242,14 +230,11 @@ fn outcome(op: &Op, word: &str, value: &Value) -> Option<Outcome> {
 /// A refusal: the time left of the holder, and for a lease that waits its position. 0: the lock is free for others that
 /// wait.
 fn refused(wait: bool, value: &Value) -> Option<Outcome> {
-    let (millis, queue_position) = match value {
-        Value::Int(millis) => (*millis, None),
-        Value::Array(pair) if wait => match pair.as_slice() {
-            [Value::Int(millis), Value::Int(position)] => {
-                (*millis, Some(u32::try_from(*position).ok()?))
-            }
-            _ => return None,
-        },
+    let (millis, queue_position) = match (value, value.as_sequence()) {
+        (Value::Int(millis), _) => (*millis, None),
+        (_, Some([Value::Int(millis), Value::Int(position)])) if wait => {
+            (*millis, Some(u32::try_from(*position).ok()?))
+        }
         _ => return None,
     };
     Some(Outcome::Refused {
@@ -262,27 +247,22 @@ fn refused(wait: bool, value: &Value) -> Option<Outcome> {
 fn granted(op: &Op, value: &Value) -> Option<Outcome> {
     let token = |first: &i64| Token::new(u64::try_from(*first).ok()?);
     let has_run = matches!(op, Op::Acquire(request) if request.unless.is_some());
-    let (first, about, numbered) = match value {
-        Value::Int(first) => return token(first).map(Outcome::granted),
-        Value::Array(parts) => match parts.as_slice() {
-            [Value::Int(first), requested_at, last] => (first, (requested_at, last), None),
-            [
-                Value::Int(first),
-                requested_at,
-                last,
-                Value::Int(number),
-                Value::Int(floor),
-            ] => {
-                let number = u32::try_from(*number).ok()?;
-                (first, (requested_at, last), Some((number, token(floor)?)))
-            }
-            _ => return None,
-        },
+    if let Value::Int(first) = value {
+        return token(first).map(Outcome::granted);
+    }
+    let [Value::Int(first), requested_at, last, numbered @ ..] = value.as_sequence()? else {
+        return None;
+    };
+    let numbered = match numbered {
+        [] => None,
+        [Value::Int(number), Value::Int(floor)] => {
+            Some((u32::try_from(*number).ok()?, token(floor)?))
+        }
         _ => return None,
     };
-    let run = match about {
-        (Value::Nil, _) => None,
-        (requested_at, last) if has_run => Some(Run {
+    let run = match requested_at {
+        Value::Nil => None,
+        requested_at if has_run => Some(Run {
             requested_at: StoreTime::from_micros(parsed(requested_at)?),
             last: match last {
                 Value::Nil => None,
@@ -362,10 +342,7 @@ pub(crate) fn failed_command(key: &str, pair: &[Value]) -> Option<Error> {
 
 /// The words and the error in the `{command, error, key}` of an operation, if it has that form.
 fn failed(value: &Value) -> Option<(String, Error)> {
-    let Value::Array(parts) = value else {
-        return None;
-    };
-    let [command, words, key] = parts.as_slice() else {
+    let [command, words, key] = value.as_sequence()? else {
         return None;
     };
     let words = text(words)?;

@@ -39,10 +39,7 @@ pub(crate) fn time_left(millis: i64) -> Duration {
 
 /// The reply to `TIME`: seconds and microseconds.
 pub(crate) fn time(reply: &Value) -> Option<StoreTime> {
-    let Value::Array(parts) = reply else {
-        return None;
-    };
-    let [seconds, micros] = parts.as_slice() else {
+    let [seconds, micros] = reply.as_sequence()? else {
         return None;
     };
     let (seconds, micros): (u64, u64) = (parsed(seconds)?, parsed(micros)?);
@@ -50,22 +47,10 @@ pub(crate) fn time(reply: &Value) -> Option<StoreTime> {
     Some(StoreTime::from_micros(micros))
 }
 
-/// The fields of a hash or an object, in either protocol. `None` if it has none.
-pub(crate) fn fields(reply: &Value) -> Option<Vec<(&Value, &Value)>> {
-    match reply {
-        Value::Map(fields) => Some(fields.iter().map(|(name, value)| (name, value)).collect()),
-        Value::Array(flat) => {
-            let pairs = flat.chunks_exact(2);
-            Some(pairs.map(|pair| (&pair[0], &pair[1])).collect())
-        }
-        _ => None,
-    }
-}
-
 /// The value of a field.
 pub(crate) fn field<'a>(reply: &'a Value, name: &str) -> Option<&'a Value> {
     let is = |field: &Value| text(field).is_some_and(|field| field == name);
-    let mut fields = fields(reply)?.into_iter();
+    let mut fields = reply.as_map_iter()?;
     fields.find_map(|(field, value)| is(field).then_some(value))
 }
 

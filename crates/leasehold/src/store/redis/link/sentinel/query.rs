@@ -73,12 +73,9 @@ fn view(about: &Value, address: &Value) -> Result<View, QueryError> {
         }
     }
     let strange = || QueryError::Refused(errors::invalid_reply());
-    let (host, port) = match address {
-        Value::Nil => return Err(QueryError::NoSuchMaster),
-        Value::Array(pair) => match pair.as_slice() {
-            [host, port] => text(host).zip(text(port)).ok_or_else(strange)?,
-            _ => return Err(strange()),
-        },
+    let (host, port) = match (address, address.as_sequence()) {
+        (Value::Nil, _) => return Err(QueryError::NoSuchMaster),
+        (_, Some([host, port])) => text(host).zip(text(port)).ok_or_else(strange)?,
         _ => return Err(strange()),
     };
     let epoch = field(about, "config-epoch").and_then(text);
