@@ -1,7 +1,6 @@
 //! The order in which the requests of a batch are sent, and sent again.
 
 use std::collections::{HashMap, HashSet};
-use std::mem;
 
 use super::topology::call::Positioned;
 use super::wire::script::{REQUESTS_MAX, Script};
@@ -45,15 +44,14 @@ pub(super) fn split_part(
     }
     let mut later = HashSet::new();
     let mut count = 0;
-    let (part, rest) = mem::take(requests).into_iter().partition(|request| {
+    let rest = requests.extract_if(.., |request| {
         let is_same = count < REQUESTS_MAX && script(request) == of_part;
         let is_next = is_same && !later.contains(&request.1.key);
         match is_next {
             true => count += 1,
             false => drop(later.insert(request.1.key.clone())),
         }
-        is_next
+        !is_next
     });
-    *requests = part;
-    (of_part, rest)
+    (of_part, rest.collect())
 }

@@ -140,10 +140,8 @@ impl<'a> Parts<'a> {
 
     /// Removes a parameter from the query.
     fn take(&mut self, name: &str) -> Result<Option<String>> {
-        let is = |pair: &&str| pair.split_once('=').is_some_and(|(key, _)| key == name);
-        let query = std::mem::take(&mut self.query).into_iter();
-        let (own, rest): (Vec<_>, Vec<_>) = query.partition(is);
-        self.query = rest;
+        let is = |pair: &mut &str| pair.split_once('=').is_some_and(|(key, _)| key == name);
+        let own: Vec<_> = self.query.extract_if(.., is).collect();
         if own.len() > 1 {
             let message = format!("the store URL has the parameter {name} twice");
             return Err(invalid(&message));
