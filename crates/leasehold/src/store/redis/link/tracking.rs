@@ -165,10 +165,11 @@ impl KeyTracking {
                 let Ok(changed) = read(&mut connection, part, apart).await else {
                     return;
                 };
-                let done = lock(&self.due).done(part);
-                let results = part.iter().zip(done.iter().zip(changed));
-                for ((key, _), _) in results.filter(|(_, (done, changed))| **done && *changed) {
-                    notifications.notify_changed(key);
+                for ((key, tracked), changed) in part.iter().zip(changed) {
+                    let was_due = lock(&self.due).done(key, tracked);
+                    if was_due && changed {
+                        notifications.notify_changed(key);
+                    }
                 }
             }
         }
@@ -224,17 +225,14 @@ impl Due {
         keys.map(|(key, tracked)| (key.clone(), *tracked)).collect()
     }
 
-    /// Removes the records that were read. Returns for each whether it was still due: it may have been added
-    /// again or removed meanwhile.
-    fn done(&mut self, read: &[(Key, Tracked)]) -> Vec<bool> {
-        let mut done = |(key, tracked): &(Key, Tracked)| {
-            let same = self.keys.get(key) == Some(tracked);
-            if same {
-                self.keys.remove(key);
-            }
-            same
-        };
-        read.iter().map(&mut done).collect()
+    /// Removes a record that was read. Returns whether it was still due: it may have been added again or removed
+    /// meanwhile.
+    fn done(&mut self, key: &Key, read: &Tracked) -> bool {
+        let was_due = self.keys.get(key) == Some(read);
+        if was_due {
+            self.keys.remove(key);
+        }
+        was_due
     }
 }
 
@@ -327,8 +325,8 @@ mod tests {
         due.remove(&other, lease(1));
         due.add(&other, Reason::Held(lease(2)));
         due.add(&late, Reason::Awaited);
-        for ((key, _), done) in read.iter().zip(due.done(&read)) {
-            assert_eq!(done, *key == same, "{key:?}");
+        for (key, tracked) in &read {
+            assert_eq!(due.done(key, tracked), *key == same, "{key:?}");
         }
         let mut left: Vec<_> = due.keys.keys().cloned().collect();
         left.sort();
