@@ -51,13 +51,8 @@ impl SentinelSet {
             let message = "it is not a master, or not yet; the failover is not over";
             return Err(at_master(Error::new(ErrorKind::Unreachable, message)));
         }
-        let sentinels = self.each().collect();
-        session.failover_monitor = Some(failover_monitor::start(
-            sentinels,
-            &self.master,
-            &found,
-            &session.state,
-        ));
+        let monitor = failover_monitor::start(self, &found, &session.state);
+        session.failover_monitor = Some(monitor);
         Ok(session)
     }
 

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use super::query::{View, query_master};
 use crate::Result;
 use crate::store::redis::address::Address;
+use crate::store::redis::address::deployment::SentinelSet;
 use crate::store::redis::link::connect;
 use crate::store::redis::link::session_state::SessionState;
 
@@ -24,15 +25,10 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Monitors the sentinels in tasks that end with the returned set: when one of them names another master
 /// than `found`, the connection of `state` is ended.
-pub(crate) fn start(
-    sentinels: Vec<Address>,
-    name: &str,
-    found: &View,
-    state: &Arc<SessionState>,
-) -> JoinSet<()> {
-    let monitors = sentinels.into_iter().map(|sentinel| Monitor {
+pub(crate) fn start(set: &SentinelSet, found: &View, state: &Arc<SessionState>) -> JoinSet<()> {
+    let monitors = set.each().map(|sentinel| Monitor {
         sentinel,
-        name: name.to_owned(),
+        name: set.master.clone(),
         found: found.clone(),
         state: Arc::clone(state),
     });
