@@ -71,17 +71,15 @@ impl Cluster {
 
     /// Queries all seeds, and uses the slot map of the first that replies.
     async fn discover(&self) -> Result<()> {
-        let query = |seed: &Address| {
-            let (seed, options) = (seed.clone(), &self.options);
-            let addr = addr_of(&seed).ok_or_else(errors::invalid_reply);
-            let manager = ConnectionManager::new(seed, options);
-            async move {
+        let queries = self.seeds.iter().map(|seed| {
+            let addr = addr_of(seed).ok_or_else(errors::invalid_reply);
+            let manager = ConnectionManager::new(seed.clone(), &self.options);
+            Box::pin(async move {
                 let reply = query_slots(&manager, &addr?).await;
                 reply.map_err(|error| error.at_store(manager.target()))
-            }
-        };
+            })
+        });
         // There is at least one: a URL without a host is invalid.
-        let queries = self.seeds.iter().map(|seed| Box::pin(query(seed)));
         let (reply, _) = select_ok(queries).await?;
         self.learn(&reply);
         Ok(())
