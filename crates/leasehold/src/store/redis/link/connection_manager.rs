@@ -163,16 +163,10 @@ impl ConnectionManager {
         deadline: Instant,
         exchange: impl Future<Output = RedisResult<T>>,
     ) -> Result<T> {
-        let replaced = async {
-            match session.failover_monitor {
-                Some(_) => session.state.until_replaced().await,
-                None => std::future::pending().await,
-            }
-        };
         let error = tokio::select! {
             biased;
             // The replies of a former master are void.
-            () = replaced => errors::replaced(),
+            () = session.state.until_replaced() => errors::replaced(),
             reply = timeout_at(deadline, exchange) => match reply {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(error)) => errors::no_reply(&error),
