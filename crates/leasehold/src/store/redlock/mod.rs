@@ -35,7 +35,7 @@ use self::fan_out::{WaitLimits, fan_out};
 use self::leases::Leases;
 use self::master::Master;
 use self::no_quorum::no_quorum;
-use self::quorum_listener::QuorumListener;
+use self::quorum_listener::{MasterListener, QuorumListener};
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, Key, Keyspace, Listener, Listening, Page, Query, Reply, Request,
@@ -277,9 +277,13 @@ impl Store for RedlockStore {
     fn listen(&self, space: &Keyspace, client: ClientId, to: Weak<dyn Listener>) -> Listening {
         let listener = Arc::new(QuorumListener::new(to, self.size));
         let nodes = self.nodes.iter().enumerate();
-        let at_masters: Vec<_> = nodes
-            .map(|(nth, node)| node.store.listen(space, client, listener.at_master(nth)))
-            .collect();
-        Listening::new(move || drop((at_masters, listener)))
+        let at_masters = nodes.map(|(master, node)| {
+            let listener = Arc::clone(&listener);
+            let at_master = Arc::new(MasterListener { listener, master });
+            let to: Weak<MasterListener> = Arc::downgrade(&at_master);
+            (node.store.listen(space, client, to), at_master)
+        });
+        let at_masters: Vec<_> = at_masters.collect();
+        Listening::new(move || drop(at_masters))
     }
 }

@@ -19,14 +19,13 @@ pub(super) struct QuorumListener {
     listener: Weak<dyn Listener>,
     size: Size,
     changed: Mutex<HashMap<Key, Masters>>,
-    masters: Mutex<Vec<Arc<MasterListener>>>,
 }
 
 /// The listener at one master.
 #[derive(Debug)]
-struct MasterListener {
-    listener: Weak<QuorumListener>,
-    master: usize,
+pub(super) struct MasterListener {
+    pub(super) listener: Arc<QuorumListener>,
+    pub(super) master: usize,
 }
 
 impl QuorumListener {
@@ -35,19 +34,7 @@ impl QuorumListener {
             listener,
             size,
             changed: Mutex::default(),
-            masters: Mutex::default(),
         }
-    }
-
-    /// The listener at a master. It lives as long as this one.
-    pub(super) fn at_master(self: &Arc<Self>, master: usize) -> Weak<dyn Listener> {
-        let listener = Arc::new(MasterListener {
-            listener: Arc::downgrade(self),
-            master,
-        });
-        let weak: Weak<MasterListener> = Arc::downgrade(&listener);
-        lock(&self.masters).push(listener);
-        weak
     }
 
     fn handle(&self, master: usize, event: Event) {
@@ -83,8 +70,6 @@ impl QuorumListener {
 
 impl Listener for MasterListener {
     fn notify(&self, event: Event) {
-        if let Some(listener) = self.listener.upgrade() {
-            listener.handle(self.master, event);
-        }
+        self.listener.handle(self.master, event);
     }
 }
