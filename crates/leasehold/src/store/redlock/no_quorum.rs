@@ -14,12 +14,9 @@ use crate::{Error, ErrorKind};
 pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>) -> Error {
     let mut kinds = errors.iter().map(Error::kind);
     let kind = match kinds.next() {
-        Some(kind) if kind != ErrorKind::Unreachable && kind != ErrorKind::Store => kind,
-        _ => ErrorKind::NoQuorum,
-    };
-    let kind = match kinds.all(|other| other == kind) {
-        true => kind,
-        false => ErrorKind::NoQuorum,
+        Some(ErrorKind::Unreachable | ErrorKind::Store) | None => ErrorKind::NoQuorum,
+        Some(kind) if kinds.all(|other| other == kind) => kind,
+        Some(_) => ErrorKind::NoQuorum,
     };
     // Several errors may have the same text.
     let mut messages = BTreeMap::<&str, Vec<&str>>::new();
