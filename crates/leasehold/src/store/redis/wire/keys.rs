@@ -122,19 +122,11 @@ const CLIENT_INFIX: &str = ":client:";
 /// No name contains a brace, so a name that ends in `:token` is not mistaken for a counter.
 pub(crate) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
     let key = str::from_utf8(key).ok()?;
-    let rest = key.strip_prefix(space.namespace().as_str())?;
-    let rest = rest.strip_prefix(":{")?;
-    let (tag, rest) = match space.namespace().buckets() {
-        Some(_) => rest
-            .split_once("}:{")
-            .map(|(tag, rest)| (Some(tag), rest))?,
-        None => (None, rest),
-    };
-    let rest = rest.strip_prefix(space.tenant().as_str())?;
-    let name = rest.strip_prefix(':')?.strip_suffix('}')?;
+    let (_, name) = key.strip_suffix('}')?.rsplit_once('{')?;
+    let (_, name) = name.split_once(':')?;
     let name = Name::parse(name).ok()?;
-    let bucket = slots::bucket(space, &name).map(|bucket| bucket.to_string());
-    (tag == bucket.as_deref()).then_some(name)
+    let record = record_key(&space.key(name.clone())).to_string();
+    (record == key).then_some(name)
 }
 
 /// The name and the kind in a key that matched [`completion_pattern`]. `None` if the key is not ours.
