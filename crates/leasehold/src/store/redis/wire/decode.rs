@@ -297,11 +297,10 @@ pub(crate) fn latch_status(value: &Value) -> Option<LatchStatus> {
     };
     let value = str::from_utf8(value).ok()?;
     let (arrived, count) = value.strip_prefix("latch ")?.split_once(' ')?;
-    let number = |text: &str| {
-        let number = text.parse::<i64>().ok();
-        number.filter(|number| number.to_string() == text)
-    };
-    status_of(&[Value::Int(number(arrived)?), Value::Int(number(count)?)])
+    let [arrived, count] = [arrived, count].map(|number| number.parse().map(Value::Int));
+    let status = status_of(&[arrived.ok()?, count.ok()?])?;
+    // A number has one spelling.
+    (value == format!("latch {} {}", status.arrived, status.count)).then_some(status)
 }
 
 /// How a name is used: as another kind, or as a latch with another count.
