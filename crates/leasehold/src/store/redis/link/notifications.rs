@@ -239,14 +239,10 @@ fn parse_notice(
     };
     let (first, kind, numbered) = match token.split_once(['x', 'y']) {
         Some((first, share)) => {
-            let mut numbers = share.split('#').map(parse_number);
-            numbers.next()??;
-            let numbered = match (numbers.next(), numbers.next(), numbers.next()) {
-                (None, ..) => None,
-                (Some(number), Some(floor), None) => {
-                    let number = u32::try_from(number?).ok()?;
-                    Some((number, Token::new(floor?)?))
-                }
+            let numbers: Option<Vec<_>> = share.split('#').map(parse_number).collect();
+            let numbered = match numbers?[..] {
+                [_] => None,
+                [_, number, floor] => Some((u32::try_from(number).ok()?, Token::new(floor)?)),
                 _ => return None,
             };
             let kind = match token.as_bytes()[first.len()] {
