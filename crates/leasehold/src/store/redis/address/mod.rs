@@ -89,6 +89,11 @@ impl Address {
         if text.chars().any(char::is_control) {
             return Err(invalid("the store URL contains a control character"));
         }
+        if text.contains('#') {
+            return Err(invalid(
+                "the store URL contains a #; in a password or path, write it as %23",
+            ));
+        }
         match text.split_once(':') {
             Some(("redis+unix", rest)) => parse_unix(rest),
             Some((scheme @ ("redis" | "rediss"), rest)) if rest.starts_with("//") => {
@@ -234,9 +239,6 @@ fn parse_network(text: &str, tls: bool, default_port: u16) -> Result<Address> {
             "the store URL has no valid host and port; {ENCODING}"
         )),
     })?;
-    if url.fragment().is_some() {
-        return Err(has_fragment());
-    }
     let host = match url.host() {
         Some(Host::Domain(name)) if !name.is_empty() && !name.contains('%') => name.to_owned(),
         Some(Host::Ipv4(number)) => number.to_string(),
@@ -276,14 +278,11 @@ fn names_several_hosts(text: &str) -> bool {
     let (_, rest) = text.split_once("//").unwrap_or_default();
     // A password may contain any of these.
     let rest = rest.rsplit('@').next().unwrap_or_default();
-    let hosts = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let hosts = rest.split(['/', '?']).next().unwrap_or_default();
     hosts.contains(',')
 }
 
 fn parse_unix(rest: &str) -> Result<Address> {
-    if rest.contains('#') {
-        return Err(has_fragment());
-    }
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let path = match path.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
@@ -392,10 +391,6 @@ fn write_query<const N: usize>(
         }
     }
     Ok(())
-}
-
-fn has_fragment() -> Error {
-    invalid("the store URL contains a #; in a password or path, write it as %23")
 }
 
 pub(crate) fn invalid(message: &str) -> Error {
