@@ -30,10 +30,6 @@ fn add(notifications: &Notifications, space: &Keyspace, byte: u8) -> Arc<EventLo
     log
 }
 
-fn bulk(text: &str) -> Value {
-    Value::BulkString(text.as_bytes().to_vec())
-}
-
 /// Messages that no script sends.
 const NO_GRANTS: [&str; 18] = [
     "",
@@ -139,8 +135,9 @@ fn a_change_notifies_all_clients_of_its_keyspace() {
         notifications.handle_push(&PushInfo { kind, data });
         logs.each_ref().map(|log| log.take())
     };
-    let keys = ["app:{t:n}", "app:{t:n}:token", "app:{u:", "x"].map(bulk);
-    let keys = keys.into_iter().chain([Value::Int(1)]).collect();
+    let keys = ["app:{t:n}", "app:{t:n}:token", "app:{u:", "x"];
+    let keys = keys.map(|key| Value::BulkString(key.into())).into_iter();
+    let keys = keys.chain([Value::Int(1)]).collect();
     let changed = || vec![Event::Changed(key("n"))];
     let events = invalidated(vec![Value::Array(keys)]);
     assert_eq!(events, [changed(), changed(), vec![]]);
