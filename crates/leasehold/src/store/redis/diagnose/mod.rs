@@ -38,8 +38,7 @@ pub(in crate::store) async fn diagnose(
     let name = deployment.to_string();
     // The commands that our user needs beside the usual ones.
     let extras = &rights::extras(&deployment, durability);
-    let acl = rights::line(space, &deployment, extras);
-    let diagnosis_acl = rights::diagnosis_line(space, &deployment, extras);
+    let [acl, diagnosis_acl] = rights::lines(space, &deployment, extras);
     let (topology, servers) = match deployment {
         Deployment::Single(address) => (Topology::Single, vec![address]),
         Deployment::Sentinel(set) => {

@@ -47,22 +47,19 @@ const DIAGNOSIS: [&str; 2] = ["info", "config|get"];
 /// The further ones of a cluster.
 const CLUSTER_DIAGNOSIS: [&str; 2] = ["cluster|info", "cluster|nodes"];
 
-/// The command that creates a user with exactly these permissions.
-pub(super) fn line(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -> String {
-    user_line("leasehold", space, deployment, extras)
-}
-
-/// The command that creates a user for `doctor`. It is not the user of the locks, who must not read the settings.
-/// It has the permissions of that user as well, because the diagnosis tries them.
-pub(super) fn diagnosis_line(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -> String {
+/// The command that creates a user with exactly these permissions, and the one that creates a user for `doctor`. That is
+/// not the user of the locks, who must not read the settings. It has the permissions of that user as well, because the
+/// diagnosis tries them.
+pub(super) fn lines(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -> [String; 2] {
     let cluster: &[&str] = match deployment {
         Deployment::Cluster(_) => &CLUSTER_DIAGNOSIS,
         _ => &[],
     };
     let more = DIAGNOSIS.iter().chain(cluster);
     let more = more.filter(|command| !extras.contains(command));
-    let extras: Vec<_> = extras.iter().chain(more).copied().collect();
-    user_line("leasehold-doctor", space, deployment, &extras)
+    let all: Vec<_> = extras.iter().chain(more).copied().collect();
+    [("leasehold", extras), ("leasehold-doctor", &all)]
+        .map(|(user, extras)| user_line(user, space, deployment, extras))
 }
 
 fn user_line(user: &str, space: &Keyspace, deployment: &Deployment, extras: &[&str]) -> String {
@@ -264,9 +261,8 @@ mod tests {
             let deployment = Deployment::parse(url).unwrap();
             let extras = extras(&deployment, Durability::None);
             let space = fixture::space("app", "t");
-            let locks = line(&space, &deployment, &extras);
+            let [locks, doctor] = lines(&space, &deployment, &extras);
             assert!(locks.contains(" ~app:* &app:* +eval ") && locks.ends_with(end));
-            let doctor = diagnosis_line(&space, &deployment, &extras);
             let words = |line: &str| line.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
             for line in [&locks, &doctor] {
                 assert_eq!(words(line).len(), line.split(' ').count(), "{line}");
