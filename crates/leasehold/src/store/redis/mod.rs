@@ -169,9 +169,7 @@ impl RedisStore {
         };
         let mut replies = vec![None; keys.len()];
         for (position, reply) in replied {
-            if let Some(slot) = replies.get_mut(position) {
-                *slot = Some(reply);
-            }
+            replies[position] = Some(reply);
         }
         // A request whose reply is missing may have been applied.
         let unknown = || Reply::Unknown(errors::invalid_reply());
