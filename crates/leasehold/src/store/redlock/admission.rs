@@ -275,25 +275,20 @@ mod tests {
 
     #[test]
     fn a_majority_is_expected_when_as_many_as_are_lacking_are_admitted() {
+        use super::Status::{Admitted, Unknown};
+
         let now = Instant::now();
-        let in_seconds = |seconds| now + Duration::from_secs(seconds);
-        let kept_out = |seconds| Status::KeptOut {
-            until: in_seconds(seconds),
-        };
-        let at = |statuses: &[Status]| majority_at(statuses, 2);
-        assert_eq!(
-            at(&[kept_out(3), kept_out(1), kept_out(2)]),
-            Some(in_seconds(2))
-        );
-        assert_eq!(
-            at(&[kept_out(3), Status::Admitted, kept_out(2)]),
-            Some(in_seconds(2))
-        );
-        assert_eq!(
-            at(&[kept_out(3), Status::Unknown, kept_out(2)]),
-            Some(in_seconds(3))
-        );
-        assert_eq!(at(&[kept_out(3), Status::Unknown, Status::Unknown]), None);
-        assert_eq!(at(&[kept_out(3), Status::Admitted, Status::Admitted]), None);
+        let [one, two, three] = [1, 2, 3].map(|seconds| now + Duration::from_secs(seconds));
+        let kept_out = |until| Status::KeptOut { until };
+        let [first, second, third] = [one, two, three].map(kept_out);
+        for (statuses, expected) in [
+            ([third, first, second], Some(two)),
+            ([third, Admitted, second], Some(two)),
+            ([third, Unknown, second], Some(three)),
+            ([third, Unknown, Unknown], None),
+            ([third, Admitted, Admitted], None),
+        ] {
+            assert_eq!(majority_at(&statuses, 2), expected, "{statuses:?}");
+        }
     }
 }
