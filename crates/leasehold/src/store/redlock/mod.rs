@@ -259,17 +259,10 @@ impl Store for RedlockStore {
     fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
             StoreKind::Masters.check_query(&query, self)?;
-            let name = match &query {
-                Query::Name { key, .. } => Some(key.name.clone()),
-                _ => None,
-            };
-            let read = read::page(&self.nodes, self.size, query).await;
-            read.map_err(|error| {
-                let error = error.at_store(&self.url);
-                match &name {
-                    Some(name) => error.for_lock(name),
-                    None => error,
-                }
+            let read = read::page(&self.nodes, self.size, &query).await;
+            read.map_err(|error| match &query {
+                Query::Name { key, .. } => error.for_lock(&key.name).at_store(&self.url),
+                _ => error.at_store(&self.url),
             })
         })
     }

@@ -23,8 +23,8 @@ const LIMITS: WaitLimits = WaitLimits {
 };
 
 /// The reply to a query about names or a client.
-pub(super) async fn page(nodes: &[Arc<Master>], size: Size, query: Query) -> Result<Page> {
-    let query = match query {
+pub(super) async fn page(nodes: &[Arc<Master>], size: Size, query: &Query) -> Result<Page> {
+    let query = match query.clone() {
         // The masters have no queues.
         Query::Name {
             key,
