@@ -24,19 +24,13 @@ const LIMITS: WaitLimits = WaitLimits {
 
 /// The reply to a query about names or a client.
 pub(super) async fn page(nodes: &[Arc<Master>], size: Size, query: &Query) -> Result<Page> {
-    let query = match query.clone() {
-        // The masters have no queues.
-        Query::Name {
-            key,
-            parts: Parts::Waiters,
-            watch,
-        } => Query::Name {
-            key,
-            parts: Parts::Holder,
-            watch,
-        },
-        query => query,
-    };
+    let mut query = query.clone();
+    // The masters have no queues.
+    if let Query::Name { parts, .. } = &mut query
+        && *parts == Parts::Waiters
+    {
+        *parts = Parts::Holder;
+    }
     let calls = nodes.iter().map(|node| node.store.read(query.clone()));
     let (pages, errors) = replies(size, fan_out(calls, size, LIMITS).await)?;
     match query {
