@@ -54,8 +54,8 @@ type Channels = HashMap<ClientId, Vec<String>>;
 #[derive(Debug, Default)]
 struct State {
     channels: Channels,
-    /// The tasks that track records and notify observers. Empty: not started yet, or not supported. Dropping it stops
-    /// them.
+    /// The task that tracks records and notifies observers. Empty: not started yet, or not supported. Dropping it stops
+    /// the task.
     tracker: JoinSet<()>,
     /// Why queues cannot be used. Permanent for the connection, unless a permission is missing.
     no_queue: Option<Refusal>,
@@ -190,14 +190,11 @@ impl Subscriptions {
             if tracked && state.no_tracking.is_none() {
                 let (tracking, connection) = (Arc::clone(&self.tracking), connection.clone());
                 let notifications = Arc::clone(notifications);
-                let clients = Arc::clone(&notifications.clients);
                 tracking.turn_on();
-                state
-                    .tracker
-                    .spawn(async move { tracking.run(connection, &notifications).await });
-                state
-                    .tracker
-                    .spawn(async move { clients.observers.run().await });
+                state.tracker.spawn(async move {
+                    let observers = notifications.clients.observers.run();
+                    tokio::join!(tracking.run(connection, &notifications), observers);
+                });
             }
             if has_clients && subscribed_to == SubscribedTo::All {
                 let mode = self.wakeup_mode(&state, notifications.queueless);
