@@ -163,9 +163,9 @@ impl RedisStore {
                 scan.arg(&cursor).arg("MATCH").arg(pattern);
                 scan.arg("COUNT").arg(SCAN_COUNT);
                 let reply = server.manager.query(Duration::ZERO, scan).await?;
-                let (next, keys) = scanned(reply, pattern)
+                let (next, keys) = scanned(&reply, pattern)
                     .map_err(|error| error.at_store(server.manager.target()))?;
-                for key in &keys {
+                for key in keys {
                     if let Value::BulkString(key) = key {
                         found.extend(parse(key));
                     }
@@ -181,19 +181,15 @@ impl RedisStore {
 }
 
 /// The next cursor and the keys in a reply to `SCAN`.
-fn scanned(reply: Value, pattern: &str) -> Result<(String, Vec<Value>)> {
-    let parts = match reply {
-        Value::ServerError(error) => {
-            return Err(errors::command_error("SCAN", pattern, &error));
-        }
-        Value::Array(parts) => <[Value; 2]>::try_from(parts).ok(),
+fn scanned<'a>(reply: &'a Value, pattern: &str) -> Result<(String, &'a [Value])> {
+    if let Value::ServerError(error) = reply {
+        return Err(errors::command_error("SCAN", pattern, error));
+    }
+    let scanned = match reply.as_sequence() {
+        Some([next, keys]) => text(next).zip(keys.as_sequence()),
         _ => None,
     };
-    match parts {
-        Some([next, Value::Array(keys)]) => text(&next).zip(Some(keys)),
-        _ => None,
-    }
-    .ok_or_else(errors::invalid_reply)
+    scanned.ok_or_else(errors::invalid_reply)
 }
 
 fn client_info(reply: &Value) -> Option<ClientInfo> {
