@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{ClientId, LeaseId, Name, Slot};
 use redis::{Value, cmd};
 
-use super::{Unreadable, commands, keyed, view};
+use super::{Unreadable, checked, commands, keyed, view};
 use crate::Result;
 use crate::store::api::{ClientInfo, Keyspace, Parts, View};
 use crate::store::redis::RedisStore;
@@ -15,7 +15,7 @@ use crate::store::redis::wire::keys::{
     annotation_key, client_key, completion_pattern, parse_completion, parse_record, record_pattern,
 };
 use crate::store::redis::wire::note;
-use crate::store::redis::wire::reply::{is_error, text};
+use crate::store::redis::wire::reply::text;
 
 /// The number of keys that one step of a listing scans, which takes about half a millisecond.
 const SCAN_COUNT: u32 = 1_000;
@@ -46,15 +46,11 @@ impl RedisStore {
                 .map(|(text, ..)| keyed("GET", text.clone(), &[]));
             let replies = self.fetch(commands.collect()).await?;
             for ((text, key, slot), reply) in part.iter().zip(&replies) {
-                if let Value::ServerError(error) = reply
-                    && !is_error(reply, "WRONGTYPE")
-                {
-                    let error = errors::command_error("GET", text, error);
-                    return Err(error.for_lock(&key.name));
-                }
-                // It has expired meanwhile.
-                if *reply == Value::Nil {
-                    continue;
+                match checked("GET", text, reply) {
+                    Err(Unreadable::Refused(error)) => return Err(error.for_lock(&key.name)),
+                    // It has expired meanwhile.
+                    Ok(Value::Nil) => continue,
+                    Ok(_) | Err(Unreadable::Foreign(_)) => {}
                 }
                 let mut view = View::of(key.clone());
                 match note::parse(reply) {
