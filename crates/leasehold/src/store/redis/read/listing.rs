@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use leasehold_core::{ClientId, LeaseId, Name, Slot};
+use leasehold_core::{ClientId, LeaseId};
 use redis::{Value, cmd};
 
 use super::{Unreadable, checked, commands, keyed, view};
@@ -26,19 +26,14 @@ const READ_MAX: usize = 256;
 impl RedisStore {
     /// The completions of a keyspace, by name and kind.
     pub(super) async fn completions(&self, space: &Keyspace) -> Result<Vec<View>> {
-        let names: BTreeSet<(Name, Slot)> = self
-            .scan(&completion_pattern(space), |key| {
-                parse_completion(space, key)
-            })
-            .await?;
-        let named = names.into_iter();
-        let named: Vec<_> = named
-            .map(|(name, slot)| {
-                let key = space.key(name);
-                let text = annotation_key(&key, &slot).to_string();
-                (text, key, slot)
-            })
-            .collect();
+        let pattern = completion_pattern(space);
+        let parse = |key: &[u8]| parse_completion(space, key);
+        let names = self.scan(&pattern, parse).await?.into_iter();
+        let named = names.map(|(name, slot)| {
+            let key = space.key(name);
+            (annotation_key(&key, &slot).to_string(), key, slot)
+        });
+        let named: Vec<_> = named.collect();
         let mut found = Vec::new();
         for part in named.chunks(READ_MAX) {
             let commands = part
@@ -65,10 +60,10 @@ impl RedisStore {
 
     /// The locks of a keyspace that are held, by name, with their waiters.
     pub(super) async fn list(&self, space: &Keyspace) -> Result<Vec<View>> {
-        let names: BTreeSet<Name> = self
-            .scan(&record_pattern(space), |key| parse_record(space, key))
-            .await?;
-        let keys: Vec<_> = names.into_iter().map(|name| space.key(name)).collect();
+        let pattern = record_pattern(space);
+        let parse = |key: &[u8]| parse_record(space, key);
+        let names = self.scan(&pattern, parse).await?.into_iter();
+        let keys: Vec<_> = names.map(|name| space.key(name)).collect();
         let mut listed = Vec::new();
         for part in keys.chunks(READ_MAX) {
             let commands: Vec<_> = part
