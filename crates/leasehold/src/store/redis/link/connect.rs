@@ -51,14 +51,13 @@ pub(crate) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
     let tracking = Arc::<KeyTracking>::default();
     let config_with_pushes = {
         let (state, tracking) = (Arc::clone(&state), Arc::clone(&tracking));
-        let notifications = Arc::clone(notifications);
         config().set_push_sender(move |push: PushInfo| {
             match push.kind {
                 PushKind::Disconnection => state.end(),
                 // Messages of a former master are void.
                 _ if state.is_replaced() => {}
                 _ => {
-                    if let Some((key, lease)) = notifications.handle_push(&push) {
+                    if let Some((key, lease)) = state.notifications().handle_push(&push) {
                         tracking.add_grant(&key, lease);
                     }
                 }
@@ -74,7 +73,7 @@ pub(crate) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
             let client = self::client(address, ProtocolVersion::RESP2)?;
             let connection = connect(&client, &config(), address).await;
             let connection = connection.map_err(refused)?;
-            let subscriptions = Subscriptions::separate(&client, &state, notifications).await;
+            let subscriptions = Subscriptions::separate(&client, &state).await;
             (connection, subscriptions.map_err(refused)?)
         }
         connection => (

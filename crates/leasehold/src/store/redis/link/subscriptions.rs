@@ -97,14 +97,10 @@ impl Subscriptions {
     /// # Errors
     ///
     /// If it cannot be opened: without it, its clients would wait behind all others.
-    pub(crate) async fn separate(
-        client: &Client,
-        state: &Arc<SessionState>,
-        notifications: &Arc<Notifications>,
-    ) -> RedisResult<Self> {
+    pub(crate) async fn separate(client: &Client, state: &Arc<SessionState>) -> RedisResult<Self> {
         let pubsub = client.get_async_pubsub().await?;
         let (sink, mut stream) = pubsub.split();
-        let (state, notifications) = (Arc::clone(state), Arc::clone(notifications));
+        let state = Arc::clone(state);
         let mut reader = JoinSet::new();
         reader.spawn(async move {
             while let Some(message) = stream.next().await {
@@ -112,7 +108,8 @@ impl Subscriptions {
                     break;
                 }
                 let channel = message.get_channel_name().as_bytes();
-                notifications.handle_message(channel, message.get_payload_bytes());
+                let message = message.get_payload_bytes();
+                state.notifications().handle_message(channel, message);
             }
             state.end();
         });
