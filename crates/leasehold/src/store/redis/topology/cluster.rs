@@ -92,7 +92,7 @@ impl Cluster {
         let start = Instant::now();
         loop {
             let map = self.map();
-            let greetings = map.nodes().iter().map(|node| node.greet());
+            let greetings = map.nodes.iter().map(|node| node.greet());
             let failed = join_all(greetings).await.into_iter().find_map(Result::err);
             let error = match (map.uncovered(), failed) {
                 (0, None) => return Ok(()),
@@ -112,7 +112,7 @@ impl Cluster {
     pub(crate) async fn settle(self: &Arc<Self>) {
         self.refresh(None).await;
         let map = self.map();
-        let nodes = map.nodes().iter();
+        let nodes = map.nodes.iter();
         let settled = nodes.map(|node| node.server.manager.session(Duration::ZERO, true));
         drop(join_all(settled).await);
     }
@@ -146,7 +146,7 @@ impl Cluster {
     /// Queries one node after the other: healthy nodes, replicas and seeds, and then doubtful nodes.
     async fn query_any(&self, first: Option<&NodeAddr>) -> Option<SlotsReply> {
         let map = self.map();
-        let mut nodes = map.nodes().to_vec();
+        let mut nodes = map.nodes.to_vec();
         // Start at another node each time, as one may be outdated.
         let turn = self.queries.load(Ordering::Relaxed) as usize;
         let count = nodes.len().max(1);
@@ -158,7 +158,7 @@ impl Cluster {
                 return Some(reply);
             }
         }
-        let replicas = map.replicas().iter();
+        let replicas = map.replicas.iter();
         let replicas = replicas.map(|addr| self.seeds[0].at(&addr.host, addr.port));
         for address in replicas.chain(self.seeds.iter().cloned()) {
             let Some(addr) = addr_of(&address) else {
@@ -219,7 +219,7 @@ impl Cluster {
                 .collect();
             let map = SlotMap::new(reply, &nodes);
             let is_there =
-                |node: &Arc<ClusterNode>| map.nodes().iter().any(|there| Arc::ptr_eq(there, node));
+                |node: &Arc<ClusterNode>| map.nodes.iter().any(|there| Arc::ptr_eq(there, node));
             known.nodes.retain(|_, node| is_there(node));
             replace_map(map, &self.map)
         };
@@ -238,7 +238,7 @@ impl Cluster {
     /// How refused clients are woken: the weakest mode of all nodes.
     pub(crate) fn wakeup_mode(&self) -> WakeupMode {
         let map = self.map();
-        let nodes = map.nodes().iter();
+        let nodes = map.nodes.iter();
         let modes = nodes.map(|node| node.server.manager.notifications().wakeup_mode());
         let modes: Vec<_> = modes.collect();
         let mut weak = [WakeupMode::Nothing, WakeupMode::Changes].into_iter();

@@ -84,7 +84,7 @@ impl Topology {
             Self::One(node) => vec![Arc::clone(node)],
             Self::Cluster(cluster) => {
                 let map = cluster.map();
-                let nodes = map.nodes().iter();
+                let nodes = map.nodes.iter();
                 nodes.map(|node| Arc::clone(&node.server)).collect()
             }
         }

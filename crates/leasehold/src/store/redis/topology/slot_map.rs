@@ -32,8 +32,9 @@ pub(crate) struct Master {
 pub(crate) struct SlotMap {
     /// The position in `nodes` of the owner of each slot. `NOBODY`: it has no owner.
     owners: Vec<u16>,
-    nodes: Vec<Arc<ClusterNode>>,
-    replicas: Vec<NodeAddr>,
+    /// The nodes that have slots.
+    pub(super) nodes: Vec<Arc<ClusterNode>>,
+    pub(super) replicas: Vec<NodeAddr>,
 }
 
 /// A redirection to another node.
@@ -102,15 +103,6 @@ impl SlotMap {
         if let Some(owner) = self.owners.get_mut(usize::from(slot)) {
             *owner = u16::try_from(nth).unwrap_or(NOBODY);
         }
-    }
-
-    /// The nodes that have slots.
-    pub(crate) fn nodes(&self) -> &[Arc<ClusterNode>] {
-        &self.nodes
-    }
-
-    pub(crate) fn replicas(&self) -> &[NodeAddr] {
-        &self.replicas
     }
 
     /// The number of slots without an owner.
