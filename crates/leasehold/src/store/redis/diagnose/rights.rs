@@ -3,6 +3,8 @@
 //! They are found by trying, as a user with no more permissions than needed may not query them. The commands
 //! are tried on keys that do not exist, most of them in one script, and change nothing.
 
+use std::time::Duration;
+
 use leasehold_core::{ClientId, Name};
 use redis::{Value, cmd};
 
@@ -107,24 +109,27 @@ pub(super) async fn collect(
 ) -> Result<Rights> {
     let user = match user {
         Some(user) => Some(user),
-        None => whoami(manager).await?,
+        // If the server reports it.
+        None => {
+            let whoami = words(&["ACL", "WHOAMI"]);
+            text(&manager.query(Duration::ZERO, whoami).await?)
+        }
     };
     let mut rights = Rights {
         user,
         ..Rights::default()
     };
     let (record, channel, reply) = probe(manager, space).await?;
-    rights.tried = !reply.as_ref().is_none_or(has_moved);
+    rights.tried = !has_moved(&reply);
     match &reply {
-        Some(Value::Array(pairs)) => {
+        Value::Array(pairs) => {
             for pair in pairs.chunks_exact(2) {
                 if let (Some(command), Some(words)) = (text(&pair[0]), text(&pair[1])) {
                     rights.note(&command.to_lowercase(), &words, extras);
                 }
             }
         }
-        Some(reply) => rights.note_reply("eval", reply, extras),
-        None => {}
+        reply => rights.note_reply("eval", reply, extras),
     }
     let (mut commands, mut names) = (Vec::new(), Vec::new());
     let mut try_out = |name: &'static str, command: &[&str]| {
@@ -165,10 +170,7 @@ pub(super) async fn collect(
 
 /// Runs the script. A node of a cluster accepts only names in its slots. Returns the record and the channel that it
 /// was run with, and its reply.
-async fn probe(
-    manager: &ConnectionManager,
-    space: &Keyspace,
-) -> Result<(String, String, Option<Value>)> {
+async fn probe(manager: &ConnectionManager, space: &Keyspace) -> Result<(String, String, Value)> {
     let mut left = NAMES_MAX;
     loop {
         let (key, client) = unused_names(space)?;
@@ -177,9 +179,9 @@ async fn probe(
         let mut probe = cmd("EVAL");
         probe.arg(PROBE).arg(2).arg(&record).arg(queue);
         probe.arg(&channel);
-        let reply = send(manager, [probe]).await?.into_iter().next();
+        let reply = manager.query(Duration::ZERO, probe).await?;
         left -= 1;
-        if !reply.as_ref().is_some_and(has_moved) || left == 0 {
+        if !has_moved(&reply) || left == 0 {
             return Ok((record, channel, reply));
         }
     }
@@ -188,12 +190,6 @@ async fn probe(
 /// Whether a node refused a command because its key is in a slot of another node.
 fn has_moved(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if error.code() == "MOVED")
-}
-
-/// The name of our user, if the server reports it.
-async fn whoami(manager: &ConnectionManager) -> Result<Option<String>> {
-    let replies = send(manager, [words(&["ACL", "WHOAMI"])]).await?;
-    Ok(replies.first().and_then(text))
 }
 
 /// The key of a lock that does not exist, and the id of a client that does not exist.
