@@ -123,14 +123,8 @@ impl Master {
         if let Some(time) = replies.iter().rev().find_map(time) {
             self.note_time(time, now);
         }
-        let failed = replies.iter().find_map(|reply| match reply {
-            Reply::Rejected(error) | Reply::Unknown(error)
-                if error.kind() == ErrorKind::Unreachable =>
-            {
-                Some(error)
-            }
-            _ => None,
-        });
+        let mut errors = replies.iter().filter_map(|reply| reply.outcome().err());
+        let failed = errors.find(|error| error.kind() == ErrorKind::Unreachable);
         let mut health = lock(&self.health);
         match failed {
             None => {
@@ -138,10 +132,9 @@ impl Master {
                 drop(health);
                 let took = u64::try_from((now - begun).as_nanos()).unwrap_or(u64::MAX);
                 let before = self.round_trip.load(Ordering::Relaxed);
-                let average = if before == 0 {
-                    took
-                } else {
-                    before - before / 8 + took / 8
+                let average = match before {
+                    0 => took,
+                    _ => before - before / 8 + took / 8,
                 };
                 self.round_trip.store(average, Ordering::Relaxed);
             }

@@ -49,9 +49,9 @@ const DIAGNOSIS: [&str; 2] = ["info", "config|get"];
 /// The further ones of a cluster.
 const CLUSTER_DIAGNOSIS: [&str; 2] = ["cluster|info", "cluster|nodes"];
 
-/// The command that creates a user with exactly these permissions, and the one that creates a user for `doctor`. That is
-/// not the user of the locks, who must not read the settings. It has the permissions of that user as well, because the
-/// diagnosis tries them.
+/// The command that creates a user with exactly these permissions, and the one that creates a user for `doctor`. That
+/// is not the user of the locks, who must not read the settings. It has the permissions of that user as well, because
+/// the diagnosis tries them.
 pub(super) fn lines(space: &Keyspace, deployment: &Deployment, extras: &[&str]) -> [String; 2] {
     let cluster: &[&str] = match deployment {
         Deployment::Cluster(_) => &CLUSTER_DIAGNOSIS,
