@@ -365,12 +365,9 @@ async fn greet_server(node: &Node) -> Result<()> {
 
 /// The reply for a name that is used otherwise: a conflict. Nothing was applied.
 fn conflict(reply: Reply) -> Reply {
-    match reply {
-        Reply::Applied {
-            outcome: Outcome::Mismatch(found),
-            ..
-        } => Reply::Rejected(mismatch(found)),
-        reply => reply,
+    match reply.outcome() {
+        Ok(Outcome::Mismatch(found)) => Reply::Rejected(mismatch(*found)),
+        _ => reply,
     }
 }
 
