@@ -130,7 +130,7 @@ pub fn push(data: &[u8]) {
     if let Ok(Value::Push { kind, data }) = redis::parse_redis_value(data) {
         notifications.handle_push(&PushInfo { kind, data });
     }
-    let channel = client_key(&space, client).to_string();
+    let channel = client_key(&space, client);
     notifications.handle_message(channel.as_bytes(), data);
     if let Some(at) = data.iter().position(|byte| *byte == b'|') {
         notifications.handle_message(&data[..at], &data[at + 1..]);
@@ -169,24 +169,24 @@ pub fn key(data: &[u8]) {
         let space = fixture::space(namespace, "t");
         if let Some(name) = parse_record(&space, data) {
             let key = space.key(name);
-            assert_eq!(record_key(&key).to_string().as_bytes(), data);
+            assert_eq!(record_key(&key).as_bytes(), data);
         }
         if let Some((name, kind)) = parse_completion(&space, data) {
             let key = space.key(name);
-            let text = annotation_key(&key, &kind).to_string();
+            let text = annotation_key(&key, &kind);
             assert_eq!(text.as_bytes(), data);
             assert_eq!(slots::of_text(&text), slots::of(&key));
             assert_eq!(parse_key(data), Some(key));
         }
         if let Ok(name) = Name::parse(&String::from_utf8_lossy(data)) {
             let key = space.key(name.clone());
-            let record = record_key(&key).to_string();
+            let record = record_key(&key);
             assert_eq!(parse_record(&space, record.as_bytes()), Some(name));
             assert_eq!(slots::of_text(&record), slots::of(&key));
         }
     }
     if let Some(key) = parse_key(data) {
-        assert!(data.starts_with(record_key(&key).to_string().as_bytes()));
+        assert!(data.starts_with(record_key(&key).as_bytes()));
     }
 }
 

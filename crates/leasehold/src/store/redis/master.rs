@@ -111,7 +111,7 @@ impl RedisStore {
         namespace: &Namespace,
         admit: Option<(&Inspection, Option<Token>)>,
     ) -> Result<Inspection> {
-        let key = admission_key(namespace).to_string();
+        let key = admission_key(namespace);
         let call = |by_text| {
             let mut cmd = Script::Master.call(by_text, 5, key.len());
             cmd.arg(1).arg(&key);

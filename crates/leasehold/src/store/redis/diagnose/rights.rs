@@ -174,8 +174,8 @@ async fn probe(manager: &ConnectionManager, space: &Keyspace) -> Result<(String,
     let mut left = NAMES_MAX;
     loop {
         let (key, client) = unused_names(space)?;
-        let channel = client_key(space, client).to_string();
-        let (record, queue) = (record_key(&key).to_string(), queue_key(&key).to_string());
+        let channel = client_key(space, client);
+        let (record, queue) = (record_key(&key), queue_key(&key));
         let mut probe = cmd("EVAL");
         probe.arg(PROBE).arg(2).arg(&record).arg(queue);
         probe.arg(&channel);

@@ -255,7 +255,7 @@ async fn read(
     let mut pipeline = Pipeline::with_capacity(due.len() * 2);
     for (key, tracked) in due.iter().filter(|(_, tracked)| is_read(tracked)) {
         pipeline.cmd(START[0]).arg(&START[1..]);
-        let record = record_key(key).to_string();
+        let record = record_key(key);
         match tracked.reason {
             Reason::Held(_) => pipeline.cmd("GET").arg(record),
             Reason::Awaited => pipeline.cmd("PTTL").arg(record),
@@ -283,7 +283,7 @@ async fn all_exist(connection: &mut MultiplexedConnection, keys: &[&Key]) -> Red
     pipeline.cmd(START[0]).arg(&START[1..]);
     let exists = pipeline.cmd("EXISTS");
     for key in keys {
-        exists.arg(record_key(key).to_string());
+        exists.arg(record_key(key));
     }
     let replies = connection.send_packed_commands(&pipeline, 0, 2).await?;
     let there = match replies.last() {

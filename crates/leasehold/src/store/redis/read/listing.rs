@@ -31,7 +31,7 @@ impl RedisStore {
         let names = self.scan(&pattern, parse).await?.into_iter();
         let named = names.map(|(name, slot)| {
             let key = space.key(name);
-            (annotation_key(&key, &slot).to_string(), key, slot)
+            (annotation_key(&key, &slot), key, slot)
         });
         let named: Vec<_> = named.collect();
         let mut found = Vec::new();
@@ -101,7 +101,7 @@ impl RedisStore {
             let holding = view.holder.iter().chain(&view.others);
             let holding = holding.map(|holder| holder.lease);
             for LeaseId { client, .. } in waiting.chain(holding) {
-                let key = || client_key(&view.key.space, client).to_string();
+                let key = || client_key(&view.key.space, client);
                 clients.entry(client).or_insert_with(key);
             }
         }
@@ -132,7 +132,7 @@ impl RedisStore {
         space: &Keyspace,
         client: ClientId,
     ) -> Result<Option<ClientInfo>> {
-        let key = client_key(space, client).to_string();
+        let key = client_key(space, client);
         let replies = self.fetch(vec![keyed("GET", key.clone(), &[])]).await?;
         match replies.first() {
             Some(Value::ServerError(error)) => Err(errors::command_error("GET", &key, error)),

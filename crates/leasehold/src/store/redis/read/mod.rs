@@ -102,7 +102,7 @@ impl RedisStore {
 
     /// The error of a name whose key has another type than was expected: usually it is used as the other kind.
     async fn used_otherwise(&self, key: &Key, error: Error) -> Error {
-        let record_key = record_key(key).to_string();
+        let record_key = record_key(key);
         let commands = vec![
             keyed("GET", record_key.clone(), &[]),
             keyed("HGET", record_key, &[STATUS_FIELD]),
@@ -189,20 +189,20 @@ fn keyed(name: &str, key: String, args: &[&str]) -> KeyedCommand {
 /// The record comes first: an annotation that was written under it, and the revocation that has removed it, are read
 /// with it. And a waiter that has become the holder meanwhile is not listed as both.
 fn commands(key: &Key, parts: &Parts) -> Vec<KeyedCommand> {
-    let record = record_key(key).to_string();
+    let record = record_key(key);
     let get = |key: String| keyed("GET", key, &[]);
-    let annotation = |slot| get(annotation_key(key, slot).to_string());
-    let queue = || queue_key(key).to_string();
+    let annotation = |slot| get(annotation_key(key, slot));
+    let queue = || queue_key(key);
     let mut commands = vec![get(record.clone()), keyed("PTTL", record.clone(), &[])];
     match parts {
         Parts::Lease | Parts::Holder | Parts::Waiters => {
-            commands.push(get(counter_key(key).to_string()));
+            commands.push(get(counter_key(key)));
         }
         Parts::Annotation(slot) => commands.push(annotation(slot)),
         Parts::State(slot) => commands.extend([
             annotation(slot),
             keyed("LLEN", queue(), &[]),
-            get(revoked_key(key).to_string()),
+            get(revoked_key(key)),
             // Of the node that has the record.
             (record, cmd("TIME")),
         ]),
@@ -238,7 +238,7 @@ pub(super) fn view(key: &Key, parts: &Parts, replies: &[Value]) -> Result<View, 
             ..view
         }),
         (Parts::State(slot), [record, ttl, annotation, queue, revoked, now]) => Ok(View {
-            now: Some(time(checked("TIME", &"", now)?).ok_or_else(invalid)?),
+            now: Some(time(checked("TIME", "", now)?).ok_or_else(invalid)?),
             holder: holder(key, record, ttl)?,
             // Zero also for a queue that cannot be read, as in a listing.
             queue_length: match queue {
@@ -258,8 +258,8 @@ fn invalid() -> Unreadable {
     Unreadable::Refused(errors::invalid_reply())
 }
 
-fn foreign(key: &impl ToString) -> Unreadable {
-    Unreadable::Foreign(errors::foreign_value(&key.to_string()))
+fn foreign(key: &str) -> Unreadable {
+    Unreadable::Foreign(errors::foreign_value(key))
 }
 
 /// The status of a latch. `None`: it has no record.
@@ -313,15 +313,11 @@ fn waiters(queue: &Value) -> Vec<WaiterInfo> {
 }
 
 /// The reply to a command, unless it is an error.
-fn checked<'a>(
-    command: &str,
-    key: &impl ToString,
-    reply: &'a Value,
-) -> Result<&'a Value, Unreadable> {
+fn checked<'a>(command: &str, key: &str, reply: &'a Value) -> Result<&'a Value, Unreadable> {
     let Value::ServerError(error) = reply else {
         return Ok(reply);
     };
-    let described = errors::command_error(command, &key.to_string(), error);
+    let described = errors::command_error(command, key, error);
     Err(match is_error(reply, "WRONGTYPE") {
         true => Unreadable::Foreign(described),
         false => Unreadable::Refused(described),

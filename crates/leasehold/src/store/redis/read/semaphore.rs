@@ -40,7 +40,7 @@ impl RedisStore {
     ) -> Result<BTreeMap<Name, Shared>> {
         names.retain(|(_, replies)| replies.first().is_some_and(|it| is_error(it, "WRONGTYPE")));
         // Not all fields at once: a latch has one for each arrival.
-        let status = |key: &Key| keyed("HGET", record_key(key).to_string(), &[STATUS_FIELD]);
+        let status = |key: &Key| keyed("HGET", record_key(key), &[STATUS_FIELD]);
         let statuses = names.iter().map(|(key, _)| status(key)).collect();
         let statuses = self.fetch(statuses).await?;
         let mut semaphores = Vec::new();
@@ -51,7 +51,7 @@ impl RedisStore {
             }
         }
         let commands = semaphores.iter().flat_map(|(key, ..)| {
-            let record = record_key(key).to_string();
+            let record = record_key(key);
             let hash = keyed("HGETALL", record.clone(), &[]);
             [hash, (record, cmd("TIME"))]
         });

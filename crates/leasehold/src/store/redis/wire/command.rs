@@ -18,7 +18,7 @@ pub(crate) fn command(name: &str, key: &str, args: &[&str]) -> Cmd {
 /// The key that a request is about.
 fn key(request: &Request) -> String {
     match &request.op {
-        Op::Remove(Removal::Note(slot)) => annotation_key(&request.key, slot).to_string(),
+        Op::Remove(Removal::Note(slot)) => annotation_key(&request.key, slot),
         _ => description_key(&request.key),
     }
 }

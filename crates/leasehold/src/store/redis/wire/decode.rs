@@ -100,7 +100,7 @@ fn decode_items(requests: &[Request], items: &[Value]) -> Vec<Option<Reply>> {
         // The first command of the script was refused.
         [Value::BulkString(_), ..] => {
             let error = |request: &Request| {
-                let key = record_key(&request.key).to_string();
+                let key = record_key(&request.key);
                 failed_command(&key, items).map_or_else(invalid, Reply::Rejected)
             };
             return requests

@@ -7,7 +7,9 @@ use leasehold_core::record::Unless;
 use leasehold_core::{Acquire, Claim, LeaseId, NewNote, Op, Ttl, Whom};
 use redis::{Cmd, RedisWrite as _};
 
-use super::keys::{COUNTER_SUFFIX, QUEUE_SUFFIX, admission_key, note_suffix, record_key};
+use super::keys::{
+    COUNTER_SUFFIX, KEY_BYTES, QUEUE_SUFFIX, admission_key, note_suffix, record_key,
+};
 use super::script::Script;
 use crate::store::api::{Key, Request};
 
@@ -19,9 +21,6 @@ const KEEP_MAX: u128 = 1 << 52;
 
 const KEYS_EACH: usize = 3;
 const ARGS_EACH: usize = 4;
-
-/// The usual bytes of a key. With longer ones, the buffer of a call grows.
-const KEY_BYTES: usize = 48;
 
 /// The bytes of the arguments of a request without its keys: verb, lease, ttl and proposal.
 const ARGS_BYTES: usize = 88;
@@ -62,12 +61,12 @@ pub(crate) fn encode(
     cmd.write_arg_fmt(requests.len() * keys_each + usize::from(admission.is_some()));
     for request in requests {
         match record_only {
-            true => cmd.write_arg_fmt(record_key(&request.key)),
+            true => cmd.write_arg(record_key(&request.key).as_bytes()),
             false => write_keys(&mut cmd, &request.key),
         }
     }
     if let Some(request) = admission {
-        cmd.write_arg_fmt(admission_key(request.key.space.namespace()));
+        cmd.write_arg(admission_key(request.key.space.namespace()).as_bytes());
     }
     for request in requests {
         encode_op(&mut cmd, &request.op, context.queued);
@@ -84,7 +83,7 @@ fn encode_renewals(script: Script, requests: &[Request], by_text: bool) -> Cmd {
     let mut cmd = script.call(by_text, 3 + requests.len(), bytes);
     cmd.write_arg_fmt(requests.len());
     for request in requests {
-        cmd.write_arg_fmt(record_key(&request.key));
+        cmd.write_arg(record_key(&request.key).as_bytes());
     }
     let ttl = requests.first().and_then(|request| request.op.ttl());
     cmd.write_arg_fmt(ttl.map_or(0, Ttl::as_millis));
@@ -100,9 +99,7 @@ fn encode_renewals(script: Script, requests: &[Request], by_text: bool) -> Cmd {
 
 fn write_keys(cmd: &mut Cmd, key: &Key) {
     // Formatted once, as that takes longer than to copy it.
-    let mut name = String::with_capacity(2 * KEY_BYTES);
-    // Writing to a string does not fail.
-    let _ = write!(name, "{}", record_key(key));
+    let mut name = record_key(key);
     let length = name.len();
     for suffix in ["", COUNTER_SUFFIX, QUEUE_SUFFIX] {
         name.truncate(length);
@@ -263,7 +260,7 @@ fn condition(unless: &Unless) -> String {
 
 fn write_note(cmd: &mut Cmd, lease: LeaseId, note: &NewNote) {
     let (token, number, text) = (note.token, note.number, &note.text);
-    cmd.write_arg_fmt(note_suffix(&note.slot));
+    cmd.write_arg(note_suffix(&note.slot).as_bytes());
     cmd.write_arg_fmt(format_args!("{lease} {token} {number} {text}"));
 }
 

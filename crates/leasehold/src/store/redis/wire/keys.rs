@@ -1,55 +1,61 @@
 //! The names of keys.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::Write as _;
 
 use leasehold_core::{ClientId, CompletionKey, Name, Namespace, ScopeName, Slot};
 
 use super::slots;
 use crate::store::api::{Key, Keyspace};
 
+/// The usual bytes of a key. The buffer of a longer one grows.
+pub(crate) const KEY_BYTES: usize = 48;
+
 /// The record of a name: `<namespace>:{<tenant>:<name>}`. If the namespace has buckets, the name's bucket is the hash
 /// tag: `<namespace>:{<bucket>}:{<tenant>:<name>}`.
-pub(crate) fn record_key(Key { space, name }: &Key) -> impl Display {
+pub(crate) fn record_key(Key { space, name }: &Key) -> String {
     let (namespace, tenant) = (space.namespace(), space.tenant());
-    let bucket = slots::bucket(space, name);
-    Written(move |f: &mut Formatter<'_>| match bucket {
-        Some(bucket) => write!(f, "{namespace}:{{{bucket}}}:{{{tenant}:{name}}}"),
-        None => write!(f, "{namespace}:{{{tenant}:{name}}}"),
-    })
+    // With room for a suffix.
+    let mut key = String::with_capacity(2 * KEY_BYTES);
+    // Writing to a string does not fail.
+    let _ = match slots::bucket(space, name) {
+        Some(bucket) => write!(key, "{namespace}:{{{bucket}}}:{{{tenant}:{name}}}"),
+        None => write!(key, "{namespace}:{{{tenant}:{name}}}"),
+    };
+    key
 }
 
 /// The counter of a name: the same and `:token`.
-pub(crate) fn counter_key(key: &Key) -> impl Display {
-    Written(move |f: &mut Formatter<'_>| write!(f, "{}{COUNTER_SUFFIX}", record_key(key)))
+pub(crate) fn counter_key(key: &Key) -> String {
+    record_key(key) + COUNTER_SUFFIX
 }
 
 /// The queue of a name: the same and `:queue`.
-pub(crate) fn queue_key(key: &Key) -> impl Display {
-    Written(move |f: &mut Formatter<'_>| write!(f, "{}{QUEUE_SUFFIX}", record_key(key)))
+pub(crate) fn queue_key(key: &Key) -> String {
+    record_key(key) + QUEUE_SUFFIX
 }
 
 /// An annotation of a name: the same and `:value`, `:completion` or `:completion:<key>`.
-pub(crate) fn annotation_key(key: &Key, kind: &Slot) -> impl Display {
-    Written(move |f: &mut Formatter<'_>| write!(f, "{}{}", record_key(key), note_suffix(kind)))
+pub(crate) fn annotation_key(key: &Key, kind: &Slot) -> String {
+    record_key(key) + &note_suffix(kind)
 }
 
 /// What the key of a note has behind that of the record.
-pub(crate) fn note_suffix(slot: &Slot) -> impl Display {
-    Written(move |f: &mut Formatter<'_>| match slot {
-        Slot::Value => f.write_str(VALUE_SUFFIX),
-        Slot::Period => f.write_str(COMPLETION_SUFFIX),
-        Slot::Key(key) => write!(f, "{COMPLETION_SUFFIX}:{key}"),
-    })
+pub(crate) fn note_suffix(slot: &Slot) -> String {
+    match slot {
+        Slot::Value => VALUE_SUFFIX.to_owned(),
+        Slot::Period => COMPLETION_SUFFIX.to_owned(),
+        Slot::Key(key) => format!("{COMPLETION_SUFFIX}:{key}"),
+    }
 }
 
 /// The lease of a name that was revoked last: the same and `:revoked`.
-pub(crate) fn revoked_key(key: &Key) -> impl Display {
-    Written(move |f: &mut Formatter<'_>| write!(f, "{}:revoked", record_key(key)))
+pub(crate) fn revoked_key(key: &Key) -> String {
+    record_key(key) + ":revoked"
 }
 
 /// The description of a client: `<namespace>:client:<client id>`.
-pub(crate) fn client_key(space: &Keyspace, client: ClientId) -> impl Display {
-    Written(move |f: &mut Formatter<'_>| write!(f, "{}{CLIENT_INFIX}{client}", space.namespace()))
+pub(crate) fn client_key(space: &Keyspace, client: ClientId) -> String {
+    format!("{}{CLIENT_INFIX}{client}", space.namespace())
 }
 
 /// The same for the key of the record of a client.
@@ -59,8 +65,8 @@ pub(crate) fn description_key(Key { space, name }: &Key) -> String {
 }
 
 /// The admission record of one of many masters: `<namespace>:master`.
-pub(crate) fn admission_key(namespace: &Namespace) -> impl Display {
-    Written(move |f: &mut Formatter<'_>| write!(f, "{namespace}:master"))
+pub(crate) fn admission_key(namespace: &Namespace) -> String {
+    format!("{namespace}:master")
 }
 
 /// A channel on which a client receives its grants: that of its description and, in a cluster, `:<node id>`. `node`
@@ -72,7 +78,7 @@ pub(crate) fn admission_key(namespace: &Namespace) -> impl Display {
 pub(crate) fn channel(space: &Keyspace, client: ClientId, node: &str) -> String {
     let channel = client_key(space, client);
     match node {
-        "" => channel.to_string(),
+        "" => channel,
         node => format!("{channel}:{node}"),
     }
 }
@@ -91,15 +97,6 @@ pub(crate) fn record_pattern(space: &Keyspace) -> String {
 /// A pattern that matches every completion of a keyspace.
 pub(crate) fn completion_pattern(space: &Keyspace) -> String {
     format!("{}{COMPLETION_SUFFIX}*", record_pattern(space))
-}
-
-/// Displays what a function writes.
-struct Written<F>(F);
-
-impl<F: Fn(&mut Formatter<'_>) -> fmt::Result> Display for Written<F> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.0(f)
-    }
 }
 
 /// The suffix of the key of a counter.
@@ -125,8 +122,7 @@ pub(crate) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
     let (_, name) = key.strip_suffix('}')?.rsplit_once('{')?;
     let (_, name) = name.split_once(':')?;
     let name = Name::parse(name).ok()?;
-    let record = record_key(&space.key(name.clone())).to_string();
-    (record == key).then_some(name)
+    (record_key(&space.key(name.clone())) == key).then_some(name)
 }
 
 /// The name and the kind in a key that matched [`completion_pattern`]. `None` if the key is not ours.
@@ -204,10 +200,10 @@ mod tests {
         ] {
             let space = fixture::space(namespace, "t");
             let key = space.key(Name::parse(name).unwrap());
-            assert_eq!(record_key(&key).to_string(), record);
+            assert_eq!(record_key(&key), record);
             assert_eq!(parsed(namespace, record).as_deref(), Some(name));
-            assert_eq!(parsed(namespace, &queue_key(&key).to_string()), None);
-            assert_eq!(parsed(namespace, &counter_key(&key).to_string()), None);
+            assert_eq!(parsed(namespace, &queue_key(&key)), None);
+            assert_eq!(parsed(namespace, &counter_key(&key)), None);
         }
     }
 }
