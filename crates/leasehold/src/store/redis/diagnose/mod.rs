@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, Value, from_redis_value_ref};
 
 use super::address::Address;
 use super::address::deployment::Deployment;
 use super::errors;
 use super::link::connection_manager::ConnectionManager;
-use super::wire::reply::text;
 use crate::store::api::Keyspace;
 use crate::store::diagnose::{Fields, NodeFacts, QueryResult, ServerFacts, Topology};
 use crate::store::options::OpenOptions;
@@ -112,9 +111,7 @@ fn permitted(reply: &Value) -> QueryResult<&Value> {
 
 /// The named texts in a reply.
 fn fields(reply: &Value) -> Fields {
-    let pairs = reply.as_map_iter().into_iter().flatten();
-    let texts = pairs.filter_map(|(name, value)| text(name).zip(text(value)));
-    Fields(texts.collect())
+    Fields(from_redis_value_ref(reply).unwrap_or_default())
 }
 
 /// Inspects one server.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold_core::{ClientId, LeaseId};
-use redis::{Value, cmd};
+use redis::{Value, cmd, from_redis_value};
 
 use super::{Unreadable, checked, commands, keyed, view};
 use crate::Result;
@@ -154,13 +154,9 @@ impl RedisStore {
                 scan.arg(&cursor).arg("MATCH").arg(pattern);
                 scan.arg("COUNT").arg(SCAN_COUNT);
                 let reply = server.manager.query(Duration::ZERO, scan).await?;
-                let (next, keys) = scanned(&reply, pattern)
+                let (next, keys) = scanned(reply, pattern)
                     .map_err(|error| error.at_store(server.manager.target()))?;
-                for key in keys {
-                    if let Value::BulkString(key) = key {
-                        found.extend(parse(key));
-                    }
-                }
+                found.extend(keys.iter().filter_map(|key| parse(key)));
                 if next == "0" {
                     break;
                 }
@@ -172,15 +168,11 @@ impl RedisStore {
 }
 
 /// The next cursor and the keys in a reply to `SCAN`.
-fn scanned<'a>(reply: &'a Value, pattern: &str) -> Result<(String, &'a [Value])> {
-    if let Value::ServerError(error) = reply {
-        return Err(errors::command_error("SCAN", pattern, error));
+fn scanned(reply: Value, pattern: &str) -> Result<(String, Vec<Vec<u8>>)> {
+    match reply {
+        Value::ServerError(error) => Err(errors::command_error("SCAN", pattern, &error)),
+        reply => from_redis_value(reply).map_err(|_| errors::invalid_reply()),
     }
-    let scanned = match reply.as_sequence() {
-        Some([next, keys]) => text(next).zip(keys.as_sequence()),
-        _ => None,
-    };
-    scanned.ok_or_else(errors::invalid_reply)
 }
 
 fn client_info(reply: &Value) -> Option<ClientInfo> {

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use leasehold_core::{LeaseId, StoreTime, Ttl};
-use redis::Value;
+use redis::{Value, from_redis_value_ref};
 
 /// The text in a value. `None` if it is not a string.
 pub(crate) fn text(value: &Value) -> Option<String> {
@@ -39,10 +39,7 @@ pub(crate) fn time_left(millis: i64) -> Duration {
 
 /// The reply to `TIME`: seconds and microseconds.
 pub(crate) fn time(reply: &Value) -> Option<StoreTime> {
-    let [seconds, micros] = reply.as_sequence()? else {
-        return None;
-    };
-    let (seconds, micros): (u64, u64) = (parsed(seconds)?, parsed(micros)?);
+    let (seconds, micros): (u64, u64) = from_redis_value_ref(reply).ok()?;
     let micros = seconds.checked_mul(1_000_000)?.checked_add(micros)?;
     Some(StoreTime::from_micros(micros))
 }

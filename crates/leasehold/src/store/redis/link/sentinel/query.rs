@@ -1,11 +1,11 @@
 //! Queries one sentinel.
 
-use redis::{Pipeline, Value};
+use redis::{Pipeline, Value, from_redis_value_ref};
 
 use crate::store::redis::address::Address;
 use crate::store::redis::errors;
 use crate::store::redis::link::connect;
-use crate::store::redis::wire::reply::{field, text};
+use crate::store::redis::wire::reply::{field, parsed};
 use crate::{Error, ErrorKind};
 
 /// The master, as a sentinel sees it.
@@ -73,18 +73,11 @@ fn view(about: &Value, address: &Value) -> Result<View, QueryError> {
         }
     }
     let strange = || QueryError::Refused(errors::invalid_reply());
-    let (host, port) = match (address, address.as_sequence()) {
-        (Value::Nil, _) => return Err(QueryError::NoSuchMaster),
-        (_, Some([host, port])) => text(host).zip(text(port)).ok_or_else(strange)?,
-        _ => return Err(strange()),
-    };
-    let epoch = field(about, "config-epoch").and_then(text);
-    let epoch = epoch.and_then(|epoch| epoch.parse().ok());
-    Ok(View {
-        epoch: epoch.ok_or_else(strange)?,
-        host,
-        port: port.parse().map_err(|_| strange())?,
-    })
+    let master: Option<(String, u16)> = from_redis_value_ref(address).map_err(|_| strange())?;
+    let (host, port) = master.ok_or(QueryError::NoSuchMaster)?;
+    let epoch = field(about, "config-epoch").and_then(parsed);
+    let epoch = epoch.ok_or_else(strange)?;
+    Ok(View { epoch, host, port })
 }
 
 fn refusal(error: &Error) -> QueryError {
