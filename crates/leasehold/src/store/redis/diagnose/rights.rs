@@ -15,7 +15,7 @@ use crate::store::redis::address::deployment::Deployment;
 use crate::store::redis::errors::{self, Refused};
 use crate::store::redis::link::connection_manager::ConnectionManager;
 use crate::store::redis::wire::keys::{client_key, queue_key, record_key, record_pattern};
-use crate::store::redis::wire::reply::text;
+use crate::store::redis::wire::reply::{is_error, text};
 use crate::{Durability, Error, ErrorKind, Result};
 
 /// The commands by their purpose, in the order of the command that creates a user.
@@ -42,6 +42,9 @@ const PROBE: &str = include_str!("probe.lua");
 /// seven hundred times; then its permissions are not known. Nor are those of a node without a bucket of the
 /// namespace, which has none of its locks.
 const NAMES_MAX: u32 = 650;
+
+/// The error code of a node for a key in a slot of another node.
+const MOVED: &str = "MOVED";
 
 /// The commands with which servers describe themselves. `CONFIG GET` shows passwords, too.
 const DIAGNOSIS: [&str; 2] = ["info", "config|get"];
@@ -120,7 +123,7 @@ pub(super) async fn collect(
         ..Rights::default()
     };
     let (record, channel, reply) = probe(manager, space).await?;
-    rights.tried = !has_moved(&reply);
+    rights.tried = !is_error(&reply, MOVED);
     match &reply {
         Value::Array(pairs) => {
             for pair in pairs.chunks_exact(2) {
@@ -181,15 +184,10 @@ async fn probe(manager: &ConnectionManager, space: &Keyspace) -> Result<(String,
         probe.arg(&channel);
         let reply = manager.query(Duration::ZERO, probe).await?;
         left -= 1;
-        if !has_moved(&reply) || left == 0 {
+        if !is_error(&reply, MOVED) || left == 0 {
             return Ok((record, channel, reply));
         }
     }
-}
-
-/// Whether a node refused a command because its key is in a slot of another node.
-fn has_moved(reply: &Value) -> bool {
-    matches!(reply, Value::ServerError(error) if error.code() == "MOVED")
 }
 
 /// The key of a lock that does not exist, and the id of a client that does not exist.
