@@ -153,29 +153,24 @@ impl Cluster {
         nodes.rotate_left(turn % count);
         nodes.sort_by_key(|node| first != Some(&node.addr));
         let (ill, well): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.is_doubtful());
-        for node in &well {
-            if let Some(reply) = query_within_limit(&node.server.manager, &node.addr).await {
-                return Some(reply);
-            }
-        }
+        let options = OpenOptions::default()
+            .connect_timeout(QUERY_LIMIT)
+            .response_timeout(QUERY_LIMIT);
         let replicas = map.replicas.iter();
         let replicas = replicas.map(|addr| self.seeds[0].at(&addr.host, addr.port));
-        for address in replicas.chain(self.seeds.iter().cloned()) {
-            let Some(addr) = addr_of(&address) else {
-                continue;
-            };
-            if ill.iter().all(|node| node.addr != addr) {
-                let options = OpenOptions::default()
-                    .connect_timeout(QUERY_LIMIT)
-                    .response_timeout(QUERY_LIMIT);
-                let manager = ConnectionManager::new(address, &options);
-                if let Some(reply) = query_within_limit(&manager, &addr).await {
-                    return Some(reply);
-                }
-            }
-        }
-        for node in &ill {
-            if let Some(reply) = query_within_limit(&node.server.manager, &node.addr).await {
+        let others = replicas.chain(self.seeds.iter().cloned());
+        let others = others.filter_map(|address| {
+            let addr = addr_of(&address)?;
+            let is_ill = ill.iter().any(|node| node.addr == addr);
+            let server = Node::new(ConnectionManager::new(address, &options));
+            (!is_ill).then(|| (Arc::new(server), addr))
+        });
+        let known = |node: &Arc<ClusterNode>| (Arc::clone(&node.server), node.addr.clone());
+        let (well, ill) = (well.iter().map(known), ill.iter().map(known));
+        let servers: Vec<_> = well.chain(others).chain(ill).collect();
+        for (server, addr) in servers {
+            let reply = timeout(QUERY_LIMIT, query_slots(&server.manager, &addr)).await;
+            if let Ok(Ok(reply)) = reply {
                 return Some(reply);
             }
         }
@@ -328,12 +323,6 @@ async fn query(manager: &ConnectionManager, words: &[&str]) -> Result<Value> {
         Value::ServerError(error) => Err(errors::of_cluster(&error)),
         value => Ok(value),
     }
-}
-
-/// The reply, if it arrives in time.
-async fn query_within_limit(manager: &ConnectionManager, addr: &NodeAddr) -> Option<SlotsReply> {
-    let reply = timeout(QUERY_LIMIT, query_slots(manager, addr)).await;
-    reply.ok()?.ok()
 }
 
 fn addr_of(address: &Address) -> Option<NodeAddr> {
