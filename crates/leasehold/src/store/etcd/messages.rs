@@ -38,150 +38,68 @@ calls! {
     Members: "Cluster/MemberList" -> MembersReply,
 }
 
-/// Messages with their fields, each of which has its type in the protocol and its number there.
-macro_rules! messages {
-    ($(
-        $(#[$about:meta])*
-        $name:ident { $($(#[$meaning:meta])* $field:ident: $type:ty = [$($wire:tt)*],)* }
-    )*) => {
-        $(
-            $(#[$about])*
-            #[derive(Clone, PartialEq, Message)]
-            pub(super) struct $name {
-                $($(#[$meaning])* #[prost($($wire)*)] pub(super) $field: $type,)*
-            }
-        )*
-    };
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Header {
+    #[prost(int64, tag = "3")]
+    pub(super) revision: i64,
 }
 
-messages! {
-    Header {
-        revision: i64 = [int64, tag = "3"],
-    }
-
-    /// A key with its value.
-    Pair {
-        key: Vec<u8> = [bytes = "vec", tag = "1"],
-        mod_revision: i64 = [int64, tag = "3"],
-        value: Vec<u8> = [bytes = "vec", tag = "5"],
-    }
-
-    /// Reads a key, or the keys before another one.
-    Range {
-        key: Vec<u8> = [bytes = "vec", tag = "1"],
-        range_end: Vec<u8> = [bytes = "vec", tag = "2"],
-        limit: i64 = [int64, tag = "3"],
-        keys_only: bool = [bool, tag = "8"],
-    }
-
-    RangeReply {
-        header: Option<Header> = [message, optional, tag = "1"],
-        pairs: Vec<Pair> = [message, repeated, tag = "2"],
-        more: bool = [bool, tag = "3"],
-    }
-
-    Put {
-        key: Vec<u8> = [bytes = "vec", tag = "1"],
-        value: Vec<u8> = [bytes = "vec", tag = "2"],
-        /// 0: no lease.
-        lease: i64 = [int64, tag = "3"],
-    }
-
-    Delete {
-        key: Vec<u8> = [bytes = "vec", tag = "1"],
-    }
-
-    /// A part of a transaction.
-    Operation {
-        request: Option<Request> = [oneof = "Request", tags = "1, 2, 3, 4"],
-    }
-
-    /// Its operations if all comparisons are true, and others if not.
-    Transaction {
-        compare: Vec<Compare> = [message, repeated, tag = "1"],
-        success: Vec<Operation> = [message, repeated, tag = "2"],
-        failure: Vec<Operation> = [message, repeated, tag = "3"],
-    }
-
-    /// That a key has what is expected.
-    Compare {
-        target: i32 = [int32, tag = "2"],
-        key: Vec<u8> = [bytes = "vec", tag = "3"],
-        expected: Option<Expected> = [oneof = "Expected", tags = "6, 7"],
-    }
-
-    TransactionReply {
-        header: Option<Header> = [message, optional, tag = "1"],
-        succeeded: bool = [bool, tag = "2"],
-        replies: Vec<OperationReply> = [message, repeated, tag = "3"],
-    }
-
-    OperationReply {
-        reply: Option<Reply> = [oneof = "Reply", tags = "1, 4"],
-    }
-
-    EventsRequest {
-        create: Option<EventsOf> = [message, optional, tag = "1"],
-    }
-
-    EventsOf {
-        key: Vec<u8> = [bytes = "vec", tag = "1"],
-        range_end: Vec<u8> = [bytes = "vec", tag = "2"],
-    }
-
-    EventsReply {
-        canceled: bool = [bool, tag = "4"],
-        cancel_reason: String = [string, tag = "6"],
-        events: Vec<Event> = [message, repeated, tag = "11"],
-    }
-
-    Event {
-        /// 0: a put.
-        kind: i32 = [int32, tag = "1"],
-        pair: Option<Pair> = [message, optional, tag = "2"],
-    }
-
-    LeaseGrant {
-        /// In seconds.
-        ttl: i64 = [int64, tag = "1"],
-    }
-
-    LeaseKeepAlive {
-        id: i64 = [int64, tag = "1"],
-    }
-
-    LeaseRevoke {
-        id: i64 = [int64, tag = "1"],
-    }
-
-    LeaseReply {
-        id: i64 = [int64, tag = "2"],
-        /// 0: there is no such lease.
-        ttl: i64 = [int64, tag = "3"],
-    }
+/// A key with its value.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Pair {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) mod_revision: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(super) value: Vec<u8>,
 }
 
-#[cfg(feature = "doctor")]
-messages! {
-    Status {}
+/// Reads a key, or the keys before another one.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Range {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
+    #[prost(bool, tag = "8")]
+    pub(super) keys_only: bool,
+}
 
-    StatusReply {
-        version: String = [string, tag = "2"],
-        size: i64 = [int64, tag = "3"],
-        errors: Vec<String> = [string, repeated, tag = "8"],
-        /// 0: unknown.
-        quota: i64 = [int64, tag = "12"],
-    }
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RangeReply {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) pairs: Vec<Pair>,
+    #[prost(bool, tag = "3")]
+    pub(super) more: bool,
+}
 
-    Members {}
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Put {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
+    /// 0: no lease.
+    #[prost(int64, tag = "3")]
+    pub(super) lease: i64,
+}
 
-    MembersReply {
-        members: Vec<MemberReply> = [message, repeated, tag = "2"],
-    }
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Delete {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+}
 
-    MemberReply {
-        is_learner: bool = [bool, tag = "5"],
-    }
+/// A part of a transaction.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Operation {
+    #[prost(oneof = "Request", tags = "1, 2, 3, 4")]
+    pub(super) request: Option<Request>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -196,12 +114,50 @@ pub(super) enum Request {
     Transaction(Transaction),
 }
 
+/// Its operations if all comparisons are true, and others if not.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Transaction {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) success: Vec<Operation>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) failure: Vec<Operation>,
+}
+
+/// That a key has what is expected.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Compare {
+    #[prost(int32, tag = "2")]
+    target: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) key: Vec<u8>,
+    #[prost(oneof = "Expected", tags = "6, 7")]
+    pub(super) expected: Option<Expected>,
+}
+
 #[derive(Clone, PartialEq, Eq, Oneof)]
 pub(super) enum Expected {
     #[prost(int64, tag = "6")]
     ModRevision(i64),
     #[prost(bytes = "vec", tag = "7")]
     Value(Vec<u8>),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TransactionReply {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(bool, tag = "2")]
+    pub(super) succeeded: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) replies: Vec<OperationReply>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct OperationReply {
+    #[prost(oneof = "Reply", tags = "1, 4")]
+    pub(super) reply: Option<Reply>,
 }
 
 /// The reply to an operation that reads. Others are skipped.
@@ -211,6 +167,67 @@ pub(super) enum Reply {
     Range(RangeReply),
     #[prost(message, tag = "4")]
     Transaction(TransactionReply),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EventsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(super) create: Option<EventsOf>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EventsOf {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EventsReply {
+    #[prost(bool, tag = "4")]
+    pub(super) canceled: bool,
+    #[prost(string, tag = "6")]
+    pub(super) cancel_reason: String,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Event {
+    /// 0: a put.
+    #[prost(int32, tag = "1")]
+    pub(super) kind: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) pair: Option<Pair>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseGrant {
+    /// In seconds.
+    #[prost(int64, tag = "1")]
+    pub(super) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseKeepAlive {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseRevoke {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseReply {
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+    /// 0: there is no such lease.
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
 }
 
 /// Without `Debug`, as its reply: it would show the password.
@@ -228,6 +245,42 @@ pub(super) struct Authenticate {
 pub(super) struct Authenticated {
     #[prost(string, tag = "2")]
     pub(super) token: String,
+}
+
+#[cfg(feature = "doctor")]
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Status {}
+
+#[cfg(feature = "doctor")]
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StatusReply {
+    #[prost(string, tag = "2")]
+    pub(super) version: String,
+    #[prost(int64, tag = "3")]
+    pub(super) size: i64,
+    #[prost(string, repeated, tag = "8")]
+    pub(super) errors: Vec<String>,
+    /// 0: unknown.
+    #[prost(int64, tag = "12")]
+    pub(super) quota: i64,
+}
+
+#[cfg(feature = "doctor")]
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Members {}
+
+#[cfg(feature = "doctor")]
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct MembersReply {
+    #[prost(message, repeated, tag = "2")]
+    pub(super) members: Vec<MemberReply>,
+}
+
+#[cfg(feature = "doctor")]
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct MemberReply {
+    #[prost(bool, tag = "5")]
+    pub(super) is_learner: bool,
 }
 
 impl Range {
