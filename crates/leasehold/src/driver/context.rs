@@ -58,7 +58,7 @@ impl AcquireOptions {
         }
     }
 
-    /// What it is to hold of a lock that others may hold at the same time. `None`: a mutex.
+    /// What the lease is to hold of a lock that others may hold at the same time. `None`: a mutex.
     pub(crate) fn share(&self) -> Option<Claim> {
         match self.purpose.as_deref() {
             Some(Purpose::Share(claim)) => Some(*claim),
@@ -66,7 +66,7 @@ impl AcquireOptions {
         }
     }
 
-    /// What it is to hold.
+    /// What the lease is to hold.
     pub(crate) fn claim(&self) -> Claim {
         self.share().unwrap_or(Claim::Mutex)
     }

@@ -262,9 +262,9 @@ impl RedisStore {
 
     /// Adds the replies to calls. Returns the requests that were certainly not applied and are sent again.
     ///
-    /// An operation on a name that is a free lock of another kind with waiters is sent again once, behind one that serves
-    /// them: the first living one is granted the lock, and without one the name is free. One on a record of another script is
-    /// sent to that.
+    /// An operation on a name that is a lock of another kind, which may have waiters to be served, is sent again once, behind
+    /// one that serves them: what is free is granted to the first living ones, and without one the name may be free. One on
+    /// a record of another script is sent to that.
     fn collect(
         &self,
         results: CallResults,

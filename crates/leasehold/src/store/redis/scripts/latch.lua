@@ -17,8 +17,8 @@
 --   failed      {command, error, key}: the server refused the command, or the key has another value; nothing was changed
 --   arrived     {number of arrivals, count}
 --   removed     1 if there was a latch, else 0
---   mismatch    'lock', 'semaphore' or 'rwlock': a lease holds what has this name; 'queue', or that behind the kind: leases wait
---               for it and none holds it; or the count that the latch has
+--   mismatch    'lock': a lease holds what has this name; 'queue': leases wait for the lock and none holds it;
+--               'semaphore queue', 'rwlock queue': leases hold it or wait for it; or the count that the latch has
 
 local run, keys, argv = redis.pcall, KEYS, ARGV
 
@@ -39,10 +39,7 @@ local function read(record)
     end
     local kind = string.match(status or '', '^permits %d') and 'semaphore' or status and 'rwlock'
     if kind == 'semaphore' or string.match(status or '', '^access') then
-        local used, time = run('HGET', record, 'used'), run('TIME')
-        local earliest = type(used) == 'string' and tonumber(string.match(used, ' (%d+)$'))
-        local is_held = earliest and time[1] and time[1] * 1000000 + time[2] < earliest
-        return nil, nil, 'mismatch', is_held and kind or kind .. ' queue'
+        return nil, nil, 'mismatch', kind .. ' queue'
     end
     -- Each by itself: the keys may be at two nodes while the slot moves.
     local exists = run('EXISTS', record)

@@ -51,7 +51,7 @@ pub(crate) fn unfinished<'a>(requests: &'a [Request], value: &Value) -> Vec<&'a 
 pub(crate) enum Remark {
     /// Its record is of another script, to which it is left.
     Elsewhere,
-    /// It is of another kind than its name, which is that of a free lock with waiters.
+    /// It is of another kind than its name, which is that of a lock whose first waiters may have to be served.
     WaitedFor,
     /// It has renewed permits of a semaphore.
     RenewedPermits,
