@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold::fence::postgres::{HELD, HELD_IN, LOST};
+use leasehold::fence::postgres::{HELD, HELD_IN};
 use leasehold::{Client, LeaseOptions, Token};
 use leasehold_testkit::{PostgresServer, eventually_async};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::paused::is_refused;
-use super::resources::session;
+use super::resources::{session, write_checked};
 use crate::fixture::Fixture;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -23,15 +23,8 @@ const TURNS_MAX: usize = 200;
 /// Writes a row in a transaction under the lock. Returns whether it was committed.
 async fn commit(session: &mut tokio_postgres::Client, name: &str, token: Token) -> bool {
     let token = i64::from(token);
-    let transaction = session.transaction().await.unwrap();
-    if let Err(error) = transaction.execute(HELD, &[&name, &token]).await {
-        assert_eq!(error.code().map(|it| it.code()), Some(LOST), "{error}");
-        return false;
-    }
     let insert = "INSERT INTO commits (token) VALUES ($1)";
-    transaction.execute(insert, &[&token]).await.unwrap();
-    transaction.commit().await.unwrap();
-    true
+    write_checked(session, (HELD, &[&name, &token]), (insert, &[&token])).await
 }
 
 const COMMITS: &str = "CREATE TABLE commits (id BIGSERIAL, token BIGINT NOT NULL)";

@@ -37,8 +37,7 @@ pub(crate) async fn write(kind: &str, address: &str, token: Token, value: &str) 
         }
         "postgres_name" => {
             let admit = Dialect::Postgres.admit();
-            let parameters: Parameters<'_> = &[&"orders/42", &i64::from(token)];
-            postgres_checked(address, admit, parameters, value).await
+            postgres_checked(address, admit, &[&"orders/42", &i64::from(token)], value).await
         }
         "postgres_held" => {
             // Under the only lock of the database.
@@ -79,11 +78,21 @@ pub(super) async fn session(url: &str) -> tokio_postgres::Client {
     session
 }
 
-/// A transaction that begins with this check, which finds no row or fails if the holder is late.
 async fn postgres_checked(url: &str, check: &str, parameters: Parameters<'_>, value: &str) -> bool {
+    let update = "UPDATE orders SET state = $1 WHERE id = 42";
     let mut session = session(url).await;
+    write_checked(&mut session, (check, parameters), (update, &[&value])).await
+}
+
+/// Writes in a transaction that begins with a check, which finds no row or fails if the holder is late. Returns whether it
+/// was committed.
+pub(super) async fn write_checked(
+    session: &mut tokio_postgres::Client,
+    (check, token): (&str, Parameters<'_>),
+    (write, value): (&str, Parameters<'_>),
+) -> bool {
     let transaction = session.transaction().await.unwrap();
-    match transaction.execute(check, parameters).await {
+    match transaction.execute(check, token).await {
         Ok(0) => return false,
         Ok(_) => {}
         Err(error) => {
@@ -91,8 +100,7 @@ async fn postgres_checked(url: &str, check: &str, parameters: Parameters<'_>, va
             return false;
         }
     }
-    let update = "UPDATE orders SET state = $1 WHERE id = 42";
-    transaction.execute(update, &[&value]).await.unwrap();
+    transaction.execute(write, value).await.unwrap();
     transaction.commit().await.unwrap();
     true
 }
