@@ -28,7 +28,7 @@ const STORE_TIMEOUT: Duration = Duration::from_millis(300);
 /// The longest command line that is completed.
 const LINE_MAX: u64 = 64 * 1024;
 
-/// Stands for the word at the cursor. It is no name of a lock.
+/// Stands for the word at the cursor. No lock can have this name.
 const CURSOR: &str = "\u{1}";
 
 pub(crate) fn print(args: &CompletionsArgs) -> Result<u8, Failure> {

@@ -150,7 +150,7 @@ impl EtcdCluster {
     ///
     /// # Errors
     ///
-    /// What it has written to stderr.
+    /// The text that the command wrote to stderr.
     ///
     /// # Panics
     ///

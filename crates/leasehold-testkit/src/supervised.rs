@@ -51,7 +51,7 @@ impl Supervised {
         Ok(())
     }
 
-    /// What it has written.
+    /// Its output.
     fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

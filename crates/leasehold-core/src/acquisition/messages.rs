@@ -63,7 +63,7 @@ impl RunRequest {
 pub struct AcquireOptions {
     /// How the lease is kept.
     pub lease: RenewalOptions,
-    /// What it is to hold.
+    /// What the lease is to hold.
     pub claim: Claim,
     /// The run for which it is acquired, if it is for one.
     pub run: Option<Arc<RunRequest>>,

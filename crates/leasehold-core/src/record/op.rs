@@ -38,7 +38,7 @@ pub enum Op {
         lease: LeaseId,
         /// The first of its tokens, as its last grant has it. A late request does not match it: [`Outcome::Outdated`].
         first: Token,
-        /// What it is to hold.
+        /// What the lease is to hold.
         claim: Claim,
         /// How long the store keeps it, from now, if that is longer than it does already.
         ttl: Ttl,
@@ -183,7 +183,7 @@ impl Op {
 pub struct Acquire {
     /// The lease that is to hold.
     pub lease: LeaseId,
-    /// What it is to hold. The same for every request of one lease.
+    /// What the lease is to hold. The same for every request of one lease.
     pub claim: Claim,
     /// The hold count wanted.
     pub count: NonZeroU32,

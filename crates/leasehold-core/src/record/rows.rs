@@ -206,7 +206,7 @@ pub struct Waiter {
     pub lease: LeaseId,
     /// Its place: a waiter with a smaller one is before it. 0: a conversion.
     pub place: u64,
-    /// What it is to hold.
+    /// What the lease is to hold.
     pub claim: Claim,
     /// The ttl of its request. Its grant is for [`acceptance`](super::queue::acceptance) of it.
     pub ttl: Ttl,

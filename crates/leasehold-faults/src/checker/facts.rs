@@ -68,7 +68,7 @@ pub(super) struct Process {
 /// An observer of an election.
 #[derive(Debug, Default)]
 pub(super) struct Observer {
-    /// What it was told, in its order.
+    /// The leaders that it was told of, in this order.
     pub(super) leaders: Vec<(Nanos, Option<ObservedLeader>)>,
     pub(super) failures: Vec<String>,
 }

@@ -32,9 +32,9 @@ struct Observer {
     /// The time of the simulation at which it subscribed.
     since: u64,
     filter: LeaderFilter,
-    /// What it has reported last.
+    /// The value of its last report. `None`: there was no leader, or none with a value.
     reported: Option<Value>,
-    /// The last value that it has reported.
+    /// The last value in any of its reports.
     latest: Option<Value>,
 }
 

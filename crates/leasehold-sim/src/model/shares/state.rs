@@ -52,9 +52,9 @@ pub(super) struct Queued {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Client {
     pub(super) phase: Phase,
-    /// What it has asked for last.
+    /// The weight that it asked for last.
     pub(super) wanted: u8,
-    /// What it relies on.
+    /// The weight that it relies on.
     pub(super) relies: u8,
     pub(super) token: u8,
     /// The ticks until its deadline.

@@ -6,7 +6,7 @@
 //!
 //! An attempt owns the lock once a majority of the masters that store its token hold its lease at the same time, or
 //! for a token that is written later, once it has the grants of a majority. If neither happens, its lease has
-//! expired before the last grant: its deadline, which is no part of this model, is over when it succeeds.
+//! expired before the last grant: its deadline, which this model does not have, is over when it succeeds.
 //!
 //! A client that gives up receives no more replies, so no step is needed for that. A lease that has expired
 //! lets other attempts in, and stores no more tokens. So it is enough that it expires when another
