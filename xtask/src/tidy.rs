@@ -54,7 +54,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         found.extend(faults.into_iter().map(|fault| format!("{name}: {fault}")));
         if name.ends_with(".rs") {
             sources.insert(name, text.to_owned());
-        } else if [metrics::PAGE, guarantees::PAGE].contains(&&*name) {
+        } else if name.ends_with(".md") {
             pages.insert(name, text.to_owned());
         }
     }
@@ -63,6 +63,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     let page = |name| pages.get(name).map_or("", String::as_str);
     found.extend(metrics::faults(&sources, page(metrics::PAGE)));
     found.extend(guarantees::faults(&sources, page(guarantees::PAGE)));
+    found.extend(guarantees::unknown_names(&sources, &pages));
     println!("{} files", files.len());
     for fault in &found {
         println!("{fault}");

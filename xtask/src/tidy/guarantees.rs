@@ -1,6 +1,6 @@
-//! The tests that the page about guarantees names, compared with the sources.
+//! The tests that the pages name, compared with the sources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The document that names tests, in the last column of its tables.
 pub(super) const PAGE: &str = "docs/guarantees.md";
@@ -16,6 +16,29 @@ pub(super) fn faults(sources: &BTreeMap<String, String>, page: &str) -> Vec<Stri
     let empty = named.is_empty();
     let empty = empty.then(|| format!("{PAGE}: no table has a column of tests"));
     missing.chain(empty).collect()
+}
+
+/// The long names in any page, such as those of tests, that no code has.
+pub(super) fn unknown_names(
+    sources: &BTreeMap<String, String>,
+    pages: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let lines = sources.values().flat_map(|text| text.lines());
+    let code = lines.filter(|line| !line.trim_start().starts_with("//"));
+    let known: BTreeSet<_> = code.flat_map(long_names).collect();
+    let named = pages
+        .iter()
+        .flat_map(|(page, text)| long_names(text).map(move |name| (page, name)));
+    let unknown = named.filter(|(_, name)| !known.contains(name));
+    unknown
+        .map(|(page, name)| format!("{page}: no code has the name {name}"))
+        .collect()
+}
+
+/// The words with at least three underscores.
+fn long_names(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.matches('_').count() >= 3)
 }
 
 /// The names in the columns of tests. One without a path has the path of the name before it.
@@ -91,5 +114,14 @@ mod tests {
         let names = "`it::c`, `it::a::c`, `a_name`, `core::c::tests::it_works`";
         assert_eq!(count(names), 4);
         assert_eq!(faults(&sources, "| `it::b` |\n").len(), 1);
+    }
+
+    #[test]
+    fn a_long_name_in_a_page_must_be_in_the_code() {
+        let map = |file: &str, text: &str| BTreeMap::from([(file.to_owned(), text.to_owned())]);
+        let sources = map("a.rs", "fn it_is_a_test() {}\n    // it_was_a_test\n");
+        let count = |page: &str| unknown_names(&sources, &map("a.md", page)).len();
+        assert_eq!(count("`it::it_is_a_test`, of_two_parts"), 0);
+        assert_eq!(count("`it_was_a_test`, `it_is_a_test_too`"), 2);
     }
 }
