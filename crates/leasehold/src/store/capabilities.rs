@@ -120,20 +120,21 @@ impl StoreKind {
                  redis+sentinel://",
             ),
             (Feature::Completions, Self::Masters) => Some(
-                "this store does not keep completion records, so a run would be repeated; use a single Redis server, \
-                 Sentinel, a cluster or SQLite",
+                "this store does not keep completion records, so a run would be repeated; use any other store, such as \
+                 PostgreSQL, etcd or a single Redis server",
             ),
             (Feature::Latches, Self::Masters) => Some(
                 "this store keeps no latches: over many masters, two members could be counted by different masters, and \
-                 nobody would see both; use a single Redis server, Sentinel, a cluster or SQLite",
+                 nobody would see both; use any other store, such as PostgreSQL, etcd or a single Redis server",
             ),
             (Feature::Semaphores, Self::Masters) => Some(
-                "this store keeps no semaphores: three masters with two permits each would admit three clients; use a \
-                 single Redis server, Sentinel, a cluster or SQLite",
+                "this store keeps no semaphores: three masters with two permits each would admit three clients; use \
+                 any other store, such as PostgreSQL, etcd or a single Redis server",
             ),
             (Feature::RwLocks, Self::Masters) => Some(
                 "this store keeps no read-write locks: over many masters, readers would have to write their token back to a \
-                 majority, and a later writer could draw an equal one; use a single Redis server, Sentinel, a cluster or SQLite",
+                 majority, and a later writer could draw an equal one; use any other store, such as PostgreSQL, etcd or \
+                 a single Redis server",
             ),
             (
                 Feature::Completions | Feature::Latches | Feature::Semaphores | Feature::RwLocks,
