@@ -32,8 +32,9 @@
 //! | something is done once for a key, such as a version | [`Client::once`] | [`Run`] |
 //! | many start when all are ready | [`Client::latch`] | - |
 //!
-//! All of these are guards. [`LeaseOptions`] are the settings of all leases: ttl, longest and shortest hold,
-//! replicas, owner. [`Guard::token`] and [`fence`] let the resource itself refuse a late holder.
+//! What is held dereferences to its [`Guard`], a [`GuardSet`] to those of its locks. [`LeaseOptions`] are the settings of
+//! all leases: ttl, longest and shortest hold, replicas, owner. [`Guard::token`] and [`fence`] let the resource
+//! itself refuse a late holder.
 //!
 //! # Which method
 //!
