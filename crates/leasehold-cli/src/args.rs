@@ -289,7 +289,7 @@ pub(crate) struct RunArgs {
         help_heading = "End of the command"
     )]
     pub(crate) lost_exit_code: u8,
-    /// Keep the lock until the background processes of the command have ended, too
+    /// Keep the lock until the background processes of the command have ended
     #[arg(long, help_heading = "End of the command")]
     pub(crate) wait_all: bool,
 
@@ -302,7 +302,7 @@ pub(crate) struct RunArgs {
 pub(crate) enum OnLost {
     /// TERM to all processes of the command, then KILL
     Term,
-    /// KILL to all processes of the command at once
+    /// KILL to all processes of the command
     Kill,
     /// No signal: the command goes on without the lock, with a message
     Ignore,
@@ -368,7 +368,7 @@ pub(crate) struct ShowArgs {
 
 /// Free a lock by force.
 ///
-/// The holder is cut off: another client can acquire the lock at once. The holder is notified at once where the
+/// The holder is cut off: another client can acquire the lock. The holder is notified immediately if the
 /// store can push messages to it, as most can; otherwise its next renewal fails, after up to a third of
 /// its ttl. Until then only a resource that checks fencing tokens is safe. Prints which holder was cut off. Exits
 /// with 0 if one was, with 1 if the lock was free.

@@ -83,7 +83,7 @@ pub(crate) struct JobArgs {
     /// The exit code if the run was complete already, instead of 0
     #[arg(long, value_name = "CODE", allow_negative_numbers = true)]
     pub(crate) done_exit_code: Option<u8>,
-    /// Try it: run the command also if the run is complete, and record nothing; no --at-least or --retry-after
+    /// Try it: run the command even if the run is complete, and record nothing; no --at-least or --retry-after
     #[arg(long)]
     pub(crate) no_record: bool,
 }

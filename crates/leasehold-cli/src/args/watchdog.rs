@@ -10,7 +10,7 @@ use leasehold_watchdog::Limits;
 use super::address;
 use crate::{duration, variables};
 
-/// Keep locks of paused processes, free those of dead ones at once.
+/// Keep locks of paused processes, free those of dead ones immediately.
 ///
 /// Runs until TERM or INT. Clients on this machine connect to its socket, those on other machines over TLS
 /// with a token. The node connects only to the stores of --store and --serve.
@@ -144,8 +144,8 @@ fn mode(text: &str) -> Result<u32, String> {
 const WATCHDOG: &str = "\
 THE NODE
 A client renews its own leases. If a client on this machine is silent and its processes are alive, the node renews its \
-leases, up to --max-pause. After the end of all its processes the node releases them at once. The leases of a client on \
-another machine are renewed in the same way while it is connected. They are never released, because a lost connection \
+leases, up to --max-pause. After the end of all its processes the node releases them immediately. The leases of a \
+client on another machine are renewed in the same way while it is connected. They are never released, because a lost connection \
 does not prove a death. Before it ends (TERM or INT), the node renews all leases that it keeps once more.
 
 EXIT STATUS
