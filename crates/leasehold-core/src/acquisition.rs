@@ -113,7 +113,7 @@ impl Acquisition {
     /// first request.
     #[must_use]
     pub fn new(options: AcquireOptions, mut backoff: Backoff, now: Instant) -> Self {
-        // A caller that does not wait sends its only request at once.
+        // A caller that does not wait sends its only request immediately.
         let pause = match options.wait && !options.idempotent {
             true => backoff.pause(now),
             false => Duration::ZERO,
@@ -154,7 +154,7 @@ impl Acquisition {
         self.attempt = Some(Attempt::new(lease, tokens));
     }
 
-    /// Hands the acquisition to a caller that has waited since `arrived`. Its first request is due at once,
+    /// Hands the acquisition to a caller that has waited since `arrived`. Its first request is due immediately,
     /// unless the backoff delays it.
     pub fn take_over(&mut self, arrived: Instant) {
         let silent_since = &mut self.failing.silent_since;

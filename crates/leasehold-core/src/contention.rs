@@ -117,7 +117,7 @@ pub fn retry_after(failing: Duration) -> Duration {
 /// Contenders whose requests coincide split the vote, and none of them wins. So each of them sends its
 /// request at a random instant within a window. The window doubles with each split vote, grows a little when another
 /// has won meanwhile, and shrinks by a quarter with a win of its own. A contender whose vote was never
-/// split has no window, and sends its request at once. A client keeps the window of a lock from one
+/// split has no window, and sends its request immediately. A client keeps the window of a lock from one
 /// acquisition to the next: the window measures how many others contend for the lock.
 ///
 /// This is the binary exponential backoff of Metcalfe and Boggs, "Ethernet: distributed packet
@@ -219,13 +219,13 @@ impl Backoff {
         Duration::ZERO
     }
 
-    /// The window within which a request is sent after a split vote, at random. Zero: at once.
+    /// The window within which a request is sent after a split vote, at random. Zero: immediately.
     #[must_use]
     pub const fn window(&self) -> Duration {
         self.window
     }
 
-    /// The window within which a request is sent after a change of the record, at random. Zero: at once.
+    /// The window within which a request is sent after a change of the record, at random. Zero: immediately.
     #[must_use]
     pub fn window_after_change(&self, now: Instant) -> Duration {
         let age = self.refused_since.map(|since| now.since(since));

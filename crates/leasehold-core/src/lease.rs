@@ -231,7 +231,7 @@ impl Lease {
     }
 
     /// The lease may not be relied on beyond the deadline, and its end is not known. It may be given up when renewals have
-    /// failed for an interval after the pause, or at once if there was none: the next poll shows that.
+    /// failed for an interval after the pause, or immediately if there was none: the next poll shows that.
     fn open_state(&self, now: Instant) -> State {
         let given_up = self
             .woken
@@ -434,7 +434,7 @@ impl Lease {
         self.settle(now);
     }
 
-    /// There is a hint that the lease may no longer hold the lock: it is renewed at once, or a retry interval
+    /// There is a hint that the lease may no longer hold the lock: it is renewed immediately, or a retry interval
     /// after the last hint. Hints may come without need.
     pub fn check(&mut self, now: Instant) {
         let next = self.checked.map_or(now, |at| at.after(self.pace().retry()));
@@ -444,7 +444,7 @@ impl Lease {
     }
 
     /// The connection to the store was interrupted: the lease is in jeopardy until the store has confirmed it,
-    /// and is renewed at once.
+    /// and is renewed immediately.
     pub fn interrupted(&mut self, now: Instant) {
         self.settle(now);
         self.trouble.get_or_insert(Cause::Unreachable);

@@ -30,7 +30,7 @@ const READ_INTERVAL_MAX: Duration = Duration::from_secs(30);
 /// second does not occupy the store with its observers.
 const READ_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// How many readings may follow each other at once after a while without any: that of a new holder, and that of the
+/// How many readings may follow each other immediately after a while without any: that of a new holder, and that of the
 /// value which it writes a moment later.
 const READ_BURST: u32 = 3;
 
@@ -45,7 +45,7 @@ pub struct Reading<R> {
     begun: u64,
     /// The number of the newest result, and the result.
     newest: Option<(u64, R)>,
-    /// An observer needs the result of a reading with a larger number, at once.
+    /// An observer needs the result of a reading with a larger number, immediately.
     outdated: u64,
     /// Whether an observer waits for the next change.
     awaited: bool,
@@ -118,7 +118,7 @@ pub enum Update<R> {
 }
 
 impl<R: Clone> Reading<R> {
-    /// The readings of a name, the first of which is due at once.
+    /// The readings of a name, the first of which is due immediately.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
         Self {

@@ -21,7 +21,7 @@ use crate::token::Token;
 const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How often a value is written again. A failover can lose it; a broken connection, which comes with most failovers,
-/// has it written at once.
+/// has it written immediately.
 const INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// The writer of the value of one leader, which has its lease for itself.

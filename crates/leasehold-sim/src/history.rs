@@ -49,7 +49,7 @@ pub enum Shape {
 
 /// The histories of some names that share a clock.
 ///
-/// Every name gets an operation in every round: a store may drop an expired lease at once or
+/// Every name gets an operation in every round: a store may drop an expired lease immediately or
 /// at the next request, and a clock that is set back in between would make a difference. A store need not
 /// expire a queue while the lock is held, so a lease without a hold sends a request before that.
 #[derive(Clone, Debug)]

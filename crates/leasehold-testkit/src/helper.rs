@@ -348,7 +348,7 @@ fn fork() -> i32 {
 #[expect(unsafe_code, reason = "no library ends one thread of a process alone")]
 fn end_main_thread() {
     extern "C" fn end_thread(_: libc::c_int) {
-        // SAFETY: the thread ends at once. It has stopped inside a wait, and holds nothing that others need.
+        // SAFETY: the thread ends immediately. It has stopped inside a wait, and holds nothing that others need.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
     let handler: extern "C" fn(libc::c_int) = end_thread;

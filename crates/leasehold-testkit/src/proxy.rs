@@ -139,7 +139,7 @@ impl Proxy {
         self.rules.update(reset);
     }
 
-    /// Resets every new connection at once, until [`Proxy::go_on`].
+    /// Resets every new connection immediately, until [`Proxy::go_on`].
     pub fn refuse(&self) {
         self.rules.update(|state| state.refusing = true);
     }

@@ -33,7 +33,7 @@ pub(crate) fn take_over(
         for (id, saved) in journal::read(last) {
             let ids = saved.processes.iter();
             let found = ids.map(|id| Some((*id, processes.remove(id)?)));
-            // All are removed, also if one is missing.
+            // All are removed, even if one is missing.
             let found: Vec<_> = found.collect();
             // Without the descriptors of all its processes, its death could not be noticed.
             let found: Option<Vec<_>> = found.into_iter().collect();
@@ -52,7 +52,7 @@ pub(crate) fn take_over(
     }
 }
 
-/// Restores a client of an earlier node. It has no connection, and its leases are renewed at once, because the
+/// Restores a client of an earlier node. It has no connection, and its leases are renewed immediately, because the
 /// time of their last renewal is unknown.
 fn restore(
     shared: &Arc<Shared>,

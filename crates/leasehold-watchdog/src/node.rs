@@ -25,7 +25,7 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a planned stop waits for the clients to read the last message.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A running node. When it is dropped, it stops at once, without notifying its clients.
+/// A running node. When it is dropped, it stops immediately, without notifying its clients.
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,

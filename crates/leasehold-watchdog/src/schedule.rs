@@ -61,7 +61,7 @@ impl ClientSchedule {
         self.actions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Schedules a client for its next event, which may be due at once. A client that is due earlier stays where it is.
+    /// Schedules a client for its next event, which may be due immediately. A client that is due earlier keeps its place.
     pub(crate) fn insert(&self, client: &Arc<Client>, now: Instant) {
         let mut clients = self.clients();
         let Some(due) = client.lock().monitor.next_event(now) else {

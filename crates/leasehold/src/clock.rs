@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 ///
 /// The runtime's timers stand still while the machine is suspended, the lease does not. One check a second
 /// costs nothing and bounds how late a loss is reported after the machine wakes up. The state of a lease is
-/// always computed from the clock, and is right at once.
+/// always computed from the clock, and is right immediately.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// A clock that keeps counting while the machine is suspended: on Linux a client uses `CLOCK_BOOTTIME`. [`ManualClock`] is

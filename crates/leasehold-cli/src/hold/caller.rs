@@ -56,7 +56,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Refuses a stdin that has ended already: the lock would be released at once.
+    /// Refuses a stdin that has ended already: the lock would be released immediately.
     pub(super) fn listen(name: &str) -> Result<Self, Failure> {
         if has_ended_already(&io::stdin()) {
             return Err(Failure::usage(format!(
@@ -69,7 +69,7 @@ impl Caller {
         let (done, written) = oneshot::channel();
         let of_stdout = sender.clone();
         start("stdout", move || {
-            // An error is returned at once, and the lines behind it are dropped.
+            // An error is returned immediately, and the lines behind it are dropped.
             if let Some(end) = queued.iter().find_map(|line| write(&line)) {
                 let _ = of_stdout.send(end);
             }

@@ -11,8 +11,8 @@ use crate::exit::{self, Failure};
 use crate::lock::plan::{FOLLOWING, Health, Plan};
 use crate::signals::Signals;
 
-/// The shortest time from the begin of one campaign to that of the next, so that a command that fails at once leaves
-/// the leadership to others.
+/// The shortest time from the start of one campaign to that of the next, so that a command that fails immediately
+/// leaves the leadership to others.
 const CAMPAIGN_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn elect(command: &ElectCommand, store: &StoreArgs) -> Result<u8, Failure> {

@@ -20,7 +20,7 @@ use crate::{duration, exit, output};
 /// The time between TERM and KILL, unless the user has set it.
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// The same where another client may hold the lock already: enough for a process that ends at once on TERM.
+/// The same where another client may hold the lock already: enough for a process that ends immediately on TERM.
 const KILL_AFTER_OVERLAP: Duration = Duration::from_millis(500);
 
 /// How long the end of the command waits for that of its other processes.

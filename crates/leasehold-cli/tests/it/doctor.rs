@@ -73,7 +73,7 @@ fn the_text_has_consequences_and_fixes() {
     let text = stdout(&fixture.leasehold(["doctor"]).run_to_end());
     for part in [
         "danger   persistence  none",
-        "every lock is free at once",
+        "a restart of the server frees every lock",
         "fix: CONFIG SET appendonly yes",
         "ok       eviction     noeviction",
         "ACL SETUSER leasehold reset on >PASSWORD ~leasehold:* &leasehold:* ",

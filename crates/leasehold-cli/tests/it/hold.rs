@@ -293,7 +293,7 @@ fn a_lock_that_is_held_elsewhere_is_refused_as_by_run() {
     }
 }
 
-/// Otherwise it would release the lock at once, and the user would notice nothing.
+/// Otherwise it would release the lock immediately, and the user would notice nothing.
 #[test]
 fn a_stdin_that_has_ended_already_is_an_error() {
     let fixture = Fixture::new();

@@ -116,7 +116,7 @@ fn a_stopped_run_keeps_its_lock_and_its_command() {
     assert!(!fixture.is_held("job"));
 }
 
-/// The next run begins at once after the last process of the killed one has ended, and not before.
+/// The next run begins immediately after the last process of the killed one has ended, and not before.
 #[test]
 fn a_killed_run_frees_its_lock_at_once_after_the_last_of_its_processes() {
     let (_server, fixture) = Fixture::redis();

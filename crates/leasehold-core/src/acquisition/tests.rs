@@ -318,7 +318,7 @@ fn a_changed_record_is_a_reason_for_one_request_of_a_client_without_a_place() {
     host.waits(20);
     assert!(host.notice(AcquireNotice::Changed, 30));
     host.sends(30);
-    // A waiter with a place is notified of its grant instead, also if the change came before the refusal.
+    // A waiter with a place is notified of its grant instead, even if the change came before the refusal.
     host.notice(AcquireNotice::Changed, 35);
     host.applied(refused(20_000, Some(3)), 40);
     host.waits(40);

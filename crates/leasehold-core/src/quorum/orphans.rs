@@ -19,7 +19,7 @@ pub struct Orphans<C> {
 #[derive(Clone, Debug)]
 struct Acquisitions<C> {
     count: usize,
-    /// The connection over which all of them were sent at once, if there was one.
+    /// The connection over which all of them were sent immediately, if there was one.
     connection: Option<C>,
     release: Release,
 }
@@ -53,8 +53,8 @@ impl<C> Default for Orphans<C> {
 }
 
 impl<C: Copy + PartialEq> Orphans<C> {
-    /// Registers an operation that is sent over `connection` at once, if there is one. Must be called in the order in which
-    /// the calls are made.
+    /// Registers an operation that is sent over `connection` immediately, if there is one. Must be called in the order
+    /// in which the calls are made.
     pub fn begin(&mut self, op: &Op, connection: Option<C>) {
         match op {
             Op::Acquire(Acquire { lease, .. }) => {

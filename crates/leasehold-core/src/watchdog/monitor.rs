@@ -18,7 +18,7 @@ use crate::time::{Instant, Ttl};
 /// The evidence that a node has of a client's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Evidence {
-    /// The node watches the processes themselves: their end is noticed at once, and proves the death.
+    /// The node watches the processes themselves: their end is noticed immediately, and proves the death.
     Processes,
     /// The connection exists: the machine at its other end responds. Its end proves nothing.
     Connection,

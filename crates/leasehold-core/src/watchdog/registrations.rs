@@ -173,7 +173,7 @@ impl<T: Clone> Registrations<T> {
             }
             for lease in batch.registered {
                 if refused.contains(&lease) {
-                    // It still counts as sent: sent again at once, it would be refused again.
+                    // It still counts as sent: sent again immediately, it would be refused again.
                     continue;
                 }
                 if self.sent.contains_key(&lease) && self.watched.insert(lease) {

@@ -81,7 +81,7 @@ pub enum SessionAction<T> {
     End,
 }
 
-/// A session that sends changes at once: tasks wait for them.
+/// A session that sends changes immediately: tasks wait for them.
 impl<T> Default for NodeSession<T> {
     fn default() -> Self {
         Self {

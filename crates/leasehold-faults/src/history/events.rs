@@ -23,7 +23,7 @@ pub(crate) enum Event {
     Blocked {
         since: Nanos,
     },
-    /// Observers of these elections begin. Each is told the leader at once, and then each change.
+    /// Observers of these elections begin. Each is told the leader immediately, and then each change.
     Observing {
         elections: Vec<String>,
     },

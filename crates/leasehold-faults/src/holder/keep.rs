@@ -53,7 +53,7 @@ struct Keeping {
     again: bool,
 }
 
-/// Keeps all locks until they are lost or released. The end of the commands ends the process at once.
+/// Keeps all locks until they are lost or released. The end of the commands ends the process immediately.
 pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands: Commands) {
     let (release, released) = watch::channel(false);
     let hold_states = Arc::<HoldStates>::default();

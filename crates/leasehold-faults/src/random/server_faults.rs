@@ -123,7 +123,7 @@ pub(super) fn disturb(link: &Proxy, timed: &Timed) {
 
 /// Stores a set under a key, which none of the keys of a lock is, for a duration.
 fn set_wrong_type(server: &RedisServer, key: &str, length: Duration) {
-    // In one step, as holders recreate their keys at once.
+    // In one step, as holders recreate their keys immediately.
     let script = "redis.call('DEL', KEYS[1]) return redis.call('SADD', KEYS[1], 'x')";
     server.cli(&["EVAL", script, "1", key]);
     thread::sleep(length);

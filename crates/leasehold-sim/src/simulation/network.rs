@@ -157,7 +157,7 @@ impl Simulation {
     }
 
     /// Disconnects a machine. On a connection, all messages to the client are lost, and those to the store are
-    /// lost or come late. The store detects it at once, or later.
+    /// lost or come late. The store detects it immediately, or later.
     pub(super) fn disconnect(&mut self, machine: usize, undetected_for: Option<Duration>) {
         let it = &mut self.machines[machine];
         it.connected = false;

@@ -232,7 +232,7 @@ impl Setup {
 }
 
 impl Mutation {
-    /// Whether the store is changed. The checker of its replies would notice that at once. Here the waiters
+    /// Whether the store is changed. The checker of its replies would notice that immediately. Here the waiters
     /// must suffer from it.
     pub(super) const fn changes_store(self) -> bool {
         matches!(

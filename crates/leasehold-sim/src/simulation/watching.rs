@@ -32,7 +32,7 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    /// A session that collects its changes for a moment, or sends them at once.
+    /// A session that collects its changes for a moment, or sends them immediately.
     pub(super) fn new(lingers: bool) -> Self {
         Self {
             session: match lingers {

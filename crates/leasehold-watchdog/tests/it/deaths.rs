@@ -1,4 +1,4 @@
-//! The locks of a client that dies are free at once, and those of a living client stay.
+//! The locks of a client that dies are free immediately, and those of a living client stay.
 //!
 //! The fault campaign kills clients in more ways, and measures the time until the grant to the next waiter.
 

@@ -1,6 +1,6 @@
 //! Sends the operations of a client to the store, in batches and in order.
 //!
-//! An operation is sent at once when no other is in flight on its route, otherwise together with all others
+//! An operation is sent immediately when no other is in flight on its route, otherwise together with all others
 //! that arrived meanwhile: no delay for one caller, one round trip (and one transaction) for many.
 //! The operations on a name reach its shard of the store in the order in which they were queued. Those on names
 //! of different stripes may overtake each other.

@@ -32,7 +32,7 @@ pub(crate) struct Hold {
     begun: Instant,
     /// Whether the lease may be handed off to another task.
     handoff: bool,
-    /// Whether its release frees the lock at once, whatever is required later.
+    /// Whether its release frees the lock immediately, whatever is required later.
     min_hold_waived: AtomicBool,
     released: bool,
 }
@@ -211,7 +211,7 @@ impl Hold {
         self.driver.presence.extend(context, duration);
     }
 
-    /// From now on the release of the lease frees the lock at once.
+    /// From now on the release of the lease frees the lock immediately.
     pub(crate) fn waive_min_hold(&self) {
         let mut inner = self.lease.lock();
         self.min_hold_waived.store(true, Ordering::Relaxed);

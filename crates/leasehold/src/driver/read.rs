@@ -42,7 +42,7 @@ impl Observer {
         }
     }
 
-    /// Returns the state at once the first time, and then after the next change: a push of the store, or the end of
+    /// Returns the state immediately the first time, and then after the next change: a push of the store, or the end of
     /// the lease that was the holder's. It may return the same state again.
     ///
     /// # Errors

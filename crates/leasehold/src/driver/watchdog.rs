@@ -163,7 +163,7 @@ impl WatchdogClient {
     }
 
     /// Disconnects, after all leases were unregistered, and waits until the nodes have forgotten this client. Without
-    /// the wait, a process that ends at once could count as dead.
+    /// the wait, a process that ends immediately could count as dead.
     pub(crate) async fn disconnect(&self) {
         let Some(nodes) = &self.0 else { return };
         self.close();

@@ -111,7 +111,7 @@ impl LockSet {
         for (request, guard) in granted() {
             request.mutex.watched(guard).await?;
         }
-        // Not earlier: locks that no caller gets are free at once.
+        // Not earlier: locks that no caller gets are free immediately.
         for (request, guard) in granted() {
             request.mutex.begin_min_hold(guard);
         }

@@ -450,7 +450,7 @@ impl Mutex {
             (Ok(Acquired::Held(hold, _)), _) => {
                 let waited = self.driver.context.clock.now().since(begun);
                 report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
-                // Not earlier: a lease that no caller gets is released at once.
+                // Not earlier: a lease that no caller gets is released immediately.
                 if !self.min_hold.is_zero() {
                     hold.require_min_hold(self.min_hold);
                 }

@@ -202,8 +202,9 @@ impl Semaphore {
         Ok(LockRequest::new(&self.mutex, Some(Arc::new(purpose))))
     }
 
-    /// Sets the number of permits, whatever number its clients have given. It counts at once, and until 30 days after the
-    /// last use of the semaphore. Fewer permits take nothing from a holder: permits are granted again when enough are free.
+    /// Sets the number of permits, whatever number its clients have given. It counts immediately, and until 30 days after
+    /// the last use of the semaphore. Fewer permits take nothing from a holder: permits are granted again when enough are
+    /// free.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -314,8 +315,8 @@ impl Permit {
         self.guard.numbering().floor
     }
 
-    /// Changes how many permits it has. Returns whether it did: fewer are given back at once, and more are taken if they are
-    /// free, whoever waits. It does not wait, since two holders that want more would wait for each other.
+    /// Changes how many permits it has. Returns whether it did: fewer are given back immediately, and more are taken if
+    /// they are free, whoever waits. It does not wait, since two holders that want more would wait for each other.
     ///
     /// With another number of permits it has a new [token](Guard::token).
     ///

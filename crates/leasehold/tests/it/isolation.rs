@@ -182,7 +182,7 @@ async fn a_panic_in_the_choice_of_the_shard_affects_no_lease() {
     scenario.bad_are(|state| state.is_held());
 }
 
-/// All leases of a shard are due at once and renewed in one batch; one of them gets a bad reply.
+/// All leases of a shard are due together and renewed in one batch; one of them gets a bad reply.
 #[tokio::test]
 async fn a_bad_reply_affects_one_lease() {
     let jeopardy = StateKind::Jeopardy(Cause::Unreachable);

@@ -83,7 +83,7 @@ async fn a_waiter_repeats_its_request_once_in_a_ttl() {
     }
 }
 
-/// A waiter that releases the lock at once, and returns its token.
+/// A waiter that releases the lock immediately, and returns its token.
 fn brief_hold(harness: &Harness) -> JoinHandle<Token> {
     let mutex = harness.mutex();
     spawn_polled(async move {

@@ -96,7 +96,7 @@ mod tests {
         assert!(wakeups(&[&one, &other], LENGTH).is_empty());
     }
 
-    /// A lock that the releaser takes again at once is not a fast one.
+    /// A lock that the releaser takes again immediately is not a fast one.
     #[test]
     fn a_waiter_that_is_passed_over_waits_since_the_first_release() {
         let one = holds(&[(0, 10, 110), (111, 115, 215), (216, 220, 320)]);

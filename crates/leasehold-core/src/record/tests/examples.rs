@@ -237,7 +237,7 @@ fn a_waiter_whose_run_is_complete_leaves_before_the_others_are_served() {
     assert_eq!((grant.lease, *next), (lease(1), lease(3)));
 }
 
-/// A completion reaches the waiters at once, also during a minimum hold.
+/// A completion reaches the waiters immediately, even during a minimum hold.
 #[test]
 fn all_waiters_for_a_completion_are_notified_in_the_step_that_writes_it() {
     for rest in [None, Some(millis(50))] {

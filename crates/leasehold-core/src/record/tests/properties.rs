@@ -473,7 +473,7 @@ impl History {
         let is_harmless = match outcome {
             // Without a note, nothing shows that it was released.
             Outcome::Released if is_release => matches!(again, Outcome::Lost(_)),
-            // Its note may have ended at once.
+            // Its note may have ended immediately.
             Outcome::Released if self.job().is_none() => {
                 matches!(again, Outcome::Lost(_) | Outcome::Released)
             }

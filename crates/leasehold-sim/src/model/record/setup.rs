@@ -31,7 +31,7 @@ pub(crate) enum Mutation {
     RenewalLengthens,
     /// An enter of the last holder makes its lease the holder again.
     EnterRevives,
-    /// A release frees the lock at once.
+    /// A release frees the lock immediately.
     FreesEarly,
     /// A release ends the lease of any holder.
     ReleasesAny,

@@ -39,7 +39,7 @@ pub(crate) enum Fault {
     /// It is restarted empty. It is admitted by the rule.
     Restart,
     /// It is restarted empty. It is admitted by the rule if it has forgotten the lease of an owner, and otherwise grants
-    /// at once.
+    /// immediately.
     RestartUnowned,
     /// It goes on empty, or is exchanged for a server that has run for long.
     Flush,
@@ -47,7 +47,7 @@ pub(crate) enum Fault {
     OldData,
     /// It goes on with an old copy of its data, which was fetched from a former replica.
     OldCopy,
-    /// It is restarted empty, and grants at once.
+    /// It is restarted empty, and grants immediately.
     RestartAtOnce,
     /// It is restarted empty, and kept out for a tick less than the ttl.
     RestartEarly,

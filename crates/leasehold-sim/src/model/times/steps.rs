@@ -290,7 +290,7 @@ impl<const N: usize> State<N> {
     }
 
     /// An attempt that can no longer hold the lock releases its leases, at any time. A later release has the
-    /// effect of later requests of the others, so it happens at once.
+    /// effect of later requests of the others, so it happens immediately.
     fn end(&mut self, at: usize) {
         self.attempts[at] = Attempt {
             phase: Phase::Over,

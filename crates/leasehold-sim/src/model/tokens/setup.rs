@@ -36,11 +36,11 @@ pub(crate) enum Recovery {
     Rule,
     /// The same, but masters that are not admitted count among the others.
     AdmittedByAll,
-    /// It is empty, and grants at once.
+    /// It is empty, and grants immediately.
     AtOnce,
     /// It is empty, and grants when the leases from before are over.
     AfterTtl,
-    /// It is empty, and is admitted with the tokens of the others at once.
+    /// It is empty, and is admitted with the tokens of the others immediately.
     CaughtUp,
 }
 

@@ -170,7 +170,7 @@ impl<const N: usize> Tokens<N> {
         }
     }
 
-    /// The token of an attempt, and the masters to which it is written. None: it is used at once.
+    /// The token of an attempt, and the masters to which it is written. None: it is used immediately.
     fn token_for(&self, state: &State<N>, at: usize, grants: &[(usize, u8)]) -> Option<(u8, u32)> {
         let firsts = grants.iter().map(|(_, first)| *first);
         if N == 1 || self.mutation == Some(Mutation::NoSecondPhase) {

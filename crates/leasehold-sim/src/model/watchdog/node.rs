@@ -225,7 +225,7 @@ impl Watchdog {
         take(&step, next);
     }
 
-    /// The store applies an action. A timely node receives the reply at once.
+    /// The store applies an action. A timely node receives the reply immediately.
     fn apply_in_flight(&self, state: &State, at: usize, flight: InFlight, take: Take<'_, State>) {
         let node = usize::from(flight.node);
         let mut next = *state;

@@ -34,7 +34,7 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
                 "eviction",
                 format!("{policy}, {evicted} keys evicted so far"),
             )
-            .because("a lock can be evicted while it is held, and another is granted it at once")
+            .because("a lock can be evicted while it is held, and another client acquires it immediately")
             .fix(FIX),
         ),
         (None, _) => {}

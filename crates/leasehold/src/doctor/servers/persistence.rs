@@ -104,7 +104,7 @@ fn check_settings(config: &Fields, info: Option<&Fields>) -> Finding {
             .because("a crash forgets every lock that was acquired since the last snapshot")
             .fix(ALWAYS),
         (false, _) => Finding::danger(CHECK, observed)
-            .because("when the server is restarted, every lock is free at once")
+            .because("a restart of the server frees every lock")
             .fix(ALWAYS),
     }
 }

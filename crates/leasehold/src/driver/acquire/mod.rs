@@ -412,7 +412,7 @@ impl Contender {
             tracing::debug!(lock, lease = %id, %token, "lock granted");
         });
         if lease.is_shared() {
-            // The next task asks at once. It does not take over what has been granted.
+            // The next task asks immediately. It does not take over what has been granted.
             self.acquisition = None;
             driver.shares.begin(&lease, options, now);
         } else if let Some(head) = self.head.take() {

@@ -55,7 +55,7 @@ impl RecordingStore {
         change(self.leases().entry(lease).or_default())
     }
 
-    /// Grants a lease at once, past the client.
+    /// Grants a lease immediately, past the client.
     pub(super) fn grant(&self, held: &ActiveLease) {
         let ttl = Ttl::remainder(Duration::from_secs(3_600));
         let request = held.request(Op::Acquire(Acquire::mutex(held.id, ttl)));

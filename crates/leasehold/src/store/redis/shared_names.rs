@@ -1,4 +1,4 @@
-//! The names that are known not to be mutexes, so that their operations go to the right script at once.
+//! The names that are known not to be mutexes, so that their operations go to the right script immediately.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

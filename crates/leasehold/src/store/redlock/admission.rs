@@ -69,7 +69,7 @@ impl Admission {
         }
     }
 
-    /// Admits the masters that can be admitted at once, before the first request in a namespace.
+    /// Admits the masters that can be admitted immediately, before the first request in a namespace.
     pub(super) async fn open(self: &Arc<Self>, namespace: &Namespace) {
         if self.progress(namespace, |progress| progress.opened) {
             return;

@@ -159,8 +159,8 @@ struct Acquisitions {
 }
 
 impl Acquisitions {
-    /// Registers a call that is sent over `connection` at once, if there is one. Must be called in the order in which
-    /// the calls are made.
+    /// Registers a call that is sent over `connection` immediately, if there is one. Must be called in the order
+    /// in which the calls are made.
     fn begin(node: &Arc<Master>, requests: &[Request], connection: Option<ConnectionId>) -> Self {
         let mut orphans = lock(&node.orphans);
         let mut leases = Vec::new();

@@ -30,7 +30,7 @@ use crate::{Completion, Error, Guard, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "there is one for each run, and it is read at once"
+    reason = "there is one for each run, and it is read immediately"
 )]
 pub enum Ran<T> {
     /// This call did the work, and this is its value; or it acquired the lock for the work.

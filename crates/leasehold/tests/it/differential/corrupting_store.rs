@@ -27,7 +27,7 @@ pub(crate) enum Corruption {
     Count,
     /// Other renewals are confirmed, but not applied.
     Renewal,
-    /// A minimum hold frees the lock at once.
+    /// A minimum hold frees the lock immediately.
     MinHold,
     /// Revocations are confirmed, but not applied.
     Revocation,

@@ -90,7 +90,7 @@ impl Child {
         let reply = self.reply_within(SOON).expect("a reply within time");
         match reply.strip_prefix("acquired") {
             Some(token) => token.trim().parse().unwrap(),
-            // Busy masters may not grant it at once.
+            // Busy masters may not grant it immediately.
             None => self.acquired(SOON),
         }
     }

@@ -1,4 +1,4 @@
-//! The server notifies a holder at once of changes of its record by other clients.
+//! The server immediately notifies a holder of changes of its record by other clients.
 
 use leasehold::__private::store::Event;
 

@@ -180,7 +180,7 @@ async fn a_change_costs_only_its_observers() {
     assert_eq!(calls(&server, "llen"), 0);
 }
 
-/// A new one reads at once, whatever the others wait for.
+/// A new one reads immediately, whatever the others wait for.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_observers_of_a_client_share_their_readings() {
     let server = RedisServer::start();

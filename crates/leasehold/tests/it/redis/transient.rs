@@ -134,7 +134,7 @@ async fn a_lasting_error_ends_the_wait_at_once() {
     let mutex = mutex(&server).await;
     server.cli(&["SET", "leasehold:{default:a}", "something else"]);
     let error = tokio::time::timeout(LONG / 2, mutex.lock()).await;
-    let error = error.expect("at once").unwrap_err();
+    let error = error.expect("immediately").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Store, "{error}");
     assert!(!error.is_transient(), "{error}");
 }

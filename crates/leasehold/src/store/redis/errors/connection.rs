@@ -162,7 +162,7 @@ fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKi
             "the server does not speak TLS there; use redis://, or its TLS port"
         }
         _ if error.is_connection_dropped() && !tls => {
-            "the server closed the connection at once; if it wants TLS, use rediss://"
+            "the server closed the connection immediately; if it wants TLS, use rediss://"
         }
         _ => "the server could not be reached",
     };

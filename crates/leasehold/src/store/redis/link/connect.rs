@@ -37,7 +37,7 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 /// When a TLS handshake without a reply is checked by a request without TLS.
 const PLAIN_CHECK_AFTER: Duration = Duration::from_secs(1);
 
-/// How long that request waits for its reply. A server without TLS replies at once; a silent one keeps no second
+/// How long that request waits for its reply. A server without TLS replies immediately; a silent one keeps no second
 /// connection.
 const PLAIN_REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 

@@ -195,7 +195,7 @@ impl ConnectionManager {
         dialing.await.unwrap_or_else(ended)
     }
 
-    /// The session over which a request would be sent at once, without connecting or subscribing.
+    /// The session over which a request would be sent immediately, without connecting or subscribing.
     pub(crate) fn ready_session(&self) -> Option<Arc<Session>> {
         let notifications = self.notifications();
         let is_settled = |session: &Arc<Session>| session.subscriptions.settled(notifications);

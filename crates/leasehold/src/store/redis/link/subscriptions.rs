@@ -241,7 +241,7 @@ impl Subscriptions {
         }
     }
 
-    /// Ends a subscription without waiting. If it cannot be sent at once, it is sent before the next batch.
+    /// Ends a subscription without waiting. If it cannot be sent immediately, it is sent before the next batch.
     pub(crate) fn unsubscribe(&self, connection: &MultiplexedConnection, client: ClientId) {
         let Some(channels) = lock(&self.state).channels.remove(&client) else {
             return;

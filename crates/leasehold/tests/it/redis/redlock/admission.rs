@@ -1,4 +1,4 @@
-//! What decides whether a master that may have forgotten is admitted at once.
+//! What decides whether a master that may have forgotten is admitted immediately.
 
 use leasehold_testkit::free_port;
 

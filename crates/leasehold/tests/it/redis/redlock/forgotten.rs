@@ -63,7 +63,7 @@ pub(super) async fn kept_out(store: &dyn Store, master: &RedisServer, held_since
     }
 }
 
-/// The schedule that repeats a token and has two holders if a master that forgot is used at once: A
+/// The schedule that repeats a token and has two holders if a master that forgot is used immediately: A
 /// holds the lock at the first and the second; the second forgets; B requests it from the second and the third.
 async fn two_majorities_by_one_that_forgets(restarted: bool) {
     let mut masters = Masters::aged(3);
