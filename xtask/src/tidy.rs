@@ -1,4 +1,4 @@
-//! Rules for files that no compiler checks. `cargo test` runs them, too.
+//! Rules for files that no compiler checks. `cargo test` also runs them.
 
 mod guarantees;
 mod imports;

@@ -107,7 +107,7 @@ mod tests {
             let before = total(name);
             metrics::counter!(*name, "cause" => "one").increment(1);
             metrics::counter!(*name, "cause" => "another").increment(count - 1);
-            // Other tests of this process may count, too.
+            // Other tests of this process may also count.
             assert!((count..many).contains(&(total(name) - before)), "{name}");
         }
     }

@@ -18,7 +18,7 @@ pub(crate) struct ServerStats {
     pub(crate) script_calls: u64,
     /// The time in them, without reading and writing sockets.
     pub(crate) script_time: Duration,
-    /// How often a name was read for its observers. New connections count, too.
+    /// How often a name was read for its observers. New connections also count.
     pub(crate) readings: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Whole runs, with several processes. Speed depends on the machine; that the figures fit together
 //! does not.
 
-// In a test a panic is the answer, in its helpers too.
+// In a test and its helpers a panic is the answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;

@@ -166,7 +166,7 @@ impl Command {
         }
     }
 
-    /// The names of the locks that are acquired, too.
+    /// The names of the further locks that are acquired.
     fn further_names(&self) -> &[String] {
         match self {
             Self::Run(command) => &command.share.and,

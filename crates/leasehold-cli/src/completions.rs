@@ -149,7 +149,7 @@ fn command_at_cursor(line: &str) -> Option<&str> {
     line.get(*begin..)
 }
 
-/// Parses the call of this program in the words of a line, whose last one is at the cursor. Returns that word, too.
+/// Parses the call of this program in the words of a line, and returns it with the last word, which is at the cursor.
 fn parse(words: &[(usize, String)]) -> Option<(ArgMatches, &str)> {
     let mut names = words.iter().map(|(_, word)| Path::new(word).file_name());
     let program = names.position(|name| name == Some(OsStr::new("leasehold")))?;

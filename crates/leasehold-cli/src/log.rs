@@ -58,7 +58,7 @@ fn print_unknown_word(word: &str) {
 }
 
 fn install(filter: Targets, format: LogFormat) {
-    // An error of writing is not logged, because logging it would fail, too, and panic.
+    // An error of writing is not logged, because logging it would also fail, and panic.
     let log = fmt()
         .with_max_level(LevelFilter::TRACE)
         .log_internal_errors(false);

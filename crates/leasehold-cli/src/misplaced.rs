@@ -11,7 +11,7 @@ use leasehold::__private::store::redacted_url;
 use crate::exit::Failure;
 use crate::{duration, output, shell};
 
-/// Quotes that word processors write in place of those of a shell. The closing single one is an apostrophe, too.
+/// Quotes that word processors write in place of those of a shell. The closing single one is also an apostrophe.
 const TYPOGRAPHIC_QUOTES: &str = "“”„‟‘‚‛";
 const APOSTROPHE: char = '’';
 
@@ -177,7 +177,7 @@ const DISTINCTIVE: [&str; 5] = [
     "--watchdog",
 ];
 
-/// Options that other programs have, too.
+/// Options that other programs also have.
 const COMMON: [&str; 5] = ["--every", "--namespace", "--on-lost", "--tenant", "--ttl"];
 
 /// Warns of options of this program behind the first word of a command: they are arguments of the command. Those that only

@@ -25,12 +25,12 @@ const OTHER_FATAL: [i32; 10] = [
 const SIGPWR: i32 = rustix::process::Signal::POWER.as_raw();
 const SIGSTKFLT: i32 = rustix::process::Signal::STKFLT.as_raw();
 
-/// The real-time signals that no C library keeps for itself. They end a process by default, too.
+/// The real-time signals that no C library keeps for itself. They also end a process by default.
 const REAL_TIME: RangeInclusive<i32> = 35..=64;
 
 /// A signal, and whether the terminal sent it.
 ///
-/// What the terminal sends reaches the command, too, if it is in our process group.
+/// What the terminal sends also reaches the command if it is in our process group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signal {
     pub(crate) number: i32,
@@ -140,7 +140,7 @@ impl Signals {
     }
 }
 
-/// The signals without those that this process was started to ignore, by nohup for example: the command ignores them, too.
+/// The signals without those that this process was started to ignore, by nohup for example: the command also ignores them.
 fn unless_ignored(mut numbers: Vec<i32>) -> Vec<i32> {
     let ignored = ignored();
     numbers.retain(|number| !contains(ignored, *number));
@@ -153,7 +153,7 @@ pub(crate) fn name(number: i32) -> &'static str {
     name.trim_start_matches("SIG")
 }
 
-/// Whether this process group is the foreground of a terminal, whose signals then reach the command, too.
+/// Whether this process group is the foreground of a terminal, whose signals then also reach the command.
 pub(crate) fn at_terminal() -> bool {
     File::open("/dev/tty")
         .and_then(|terminal| Ok(tcgetpgrp(terminal)?))

@@ -202,7 +202,7 @@ pub enum Due {
 /// The stored run is judged by its own times in the slots of this request. So another period or anchor than that of the
 /// last run is not a special case. An anchor of the user's choice comes first. Otherwise the slots are those of the stored
 /// completion, with its kind of anchor, which begin with the request of the first run. They are forgotten
-/// [`ANCHOR_PERIODS`] after the end of the last run. A completion that is as far in the future is forgotten, too: it was
+/// [`ANCHOR_PERIODS`] after the end of the last run. A completion that is as far in the future is also forgotten: it was
 /// stored while the clock was wrong.
 #[must_use]
 pub fn due(

@@ -78,7 +78,7 @@ impl<T: Deref<Target: Scheduled>> Schedule<T> {
         self.entries.remove(&(due, entry.number()))
     }
 
-    /// Removes the entry that is due first, if it is due at `now`. Returns when it was due, too.
+    /// Removes the entry that is due first, if it is due at `now`. Returns it and when it was due.
     pub fn pop_due(&mut self, now: Instant) -> Option<(T, Instant)> {
         let first = self.entries.first_entry()?;
         let (due, _) = *first.key();

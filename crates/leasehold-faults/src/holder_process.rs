@@ -130,7 +130,7 @@ impl HolderProcess {
 }
 
 impl Drop for HolderProcess {
-    /// A death at the end of a scenario is in the history, too.
+    /// A death at the end of a scenario is also in the history.
     fn drop(&mut self) {
         if self.helper.ended().is_none() {
             self.kill();

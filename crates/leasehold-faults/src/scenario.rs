@@ -213,7 +213,7 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
-        // Sockets of nodes are there, too.
+        // Sockets of nodes are also there.
         if path.is_file() {
             fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
         }

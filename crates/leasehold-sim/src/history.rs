@@ -350,7 +350,7 @@ fn micros(span: Duration) -> i64 {
 fn unless(rng: &mut Rng, slot: u8) -> Option<Unless> {
     let period = Period::checked(period(rng)).or_else(|| Period::checked(Period::MAX))?;
     let asked = micros(period.as_duration()) / 2 * rng.i64(0..5) + rng.i64(0..=1);
-    // Before the epoch of any store, too.
+    // Also before the epoch of any store.
     let asked = *pick(rng, &[asked, asked, asked, 1 << 53]);
     let asked = Duration::from_micros(asked.unsigned_abs());
     let anchor = *pick(rng, &[0, 1_600_000_000_123_456, 1 << 52]);

@@ -71,7 +71,7 @@ impl Supervised {
     }
 
     /// Whether any thread of it lives: the first may have gone before the others, which keep the
-    /// program's sockets open until they go too.
+    /// program's sockets open until they go.
     pub(crate) fn alive(&self) -> bool {
         let state = self.state();
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid()));

@@ -1,6 +1,6 @@
 //! The proxy does what the tests of faults build on.
 
-// In a test a panic is the answer, in its helpers too.
+// In a test and its helpers a panic is the answer.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{ErrorKind, Read, Write};

@@ -165,7 +165,7 @@ impl ServedStore {
         let key = Keyspace::new(namespace, tenant).key(name);
         match store.view(&key, Parts::Lease).await {
             Ok(_) => true,
-            // A permission error is a reply, too: the node may have no access to this key.
+            // A permission error is also a reply: the node may have no access to this key.
             Err(error) => error.kind() != ErrorKind::Unreachable,
         }
     }

@@ -90,9 +90,9 @@
 //! | `redis` (default) | the stores on Redis servers | 71 |
 //! | `tls` (default) | the same over TLS: `rediss://` URLs; includes `redis` | 85 |
 //! | `sqlite` | the embedded store in a file: `sqlite:` URLs | 34 |
-//! | `postgres` | the store in a PostgreSQL database, over TLS too: `postgres://` URLs | 92 |
-//! | `etcd` | the store in etcd, over TLS too: `etcd://` URLs | 65 |
-//! | `zookeeper` | the store in ZooKeeper, over TLS too: `zookeeper://` URLs | 39 |
+//! | `postgres` | the store in a PostgreSQL database, with or without TLS: `postgres://` URLs | 92 |
+//! | `etcd` | the store in etcd, with or without TLS: `etcd://` URLs | 65 |
+//! | `zookeeper` | the store in ZooKeeper, with or without TLS: `zookeeper://` URLs | 39 |
 //! | `object-store` | the store in a bucket: `s3://`, `gs://` and `az://` URLs | 126 |
 //! | `blocking` | [`blocking`]: the API for programs without an async runtime | 21 |
 //! | `doctor` | [`doctor`]: settings under which a store can lose locks | 21 |

@@ -67,8 +67,8 @@ fn acquire(key: Key, number: u64) -> Request {
     Request::new(key, Op::Acquire(acquire))
 }
 
-/// What the store keeps for each lease, its table included, without the name, which the client has
-/// to keep, too.
+/// What the store keeps for each lease, its table included, without the name, which the client
+/// also has to keep.
 async fn bytes_of_the_store() -> usize {
     let store = MemoryStore::with_clock(Arc::new(ManualClock::new()));
     let space = space();
@@ -96,7 +96,7 @@ async fn bytes_of_the_client() -> usize {
         let mutex = client.mutex(name(index)).unwrap();
         guards.push(mutex.lock().await.unwrap());
     }
-    // Renewed once: what a renewal leaves behind counts, too.
+    // Renewed once: what a renewal leaves behind also counts.
     clock.advance(TTL / 3);
     for _ in 0..1_000 {
         tokio::task::yield_now().await;

@@ -175,7 +175,7 @@ fn calls(page: &str) -> impl Iterator<Item = Vec<&str>> {
 #[test]
 fn every_command_line_in_a_page_has_options_that_exist() {
     let mut cli = Cli::command();
-    // The options for the store are then in the subcommands, too.
+    // Then the subcommands also have the options for the store.
     cli.build();
     let mut seen = 0;
     for (page, text) in PAGES {

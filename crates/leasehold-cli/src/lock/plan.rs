@@ -24,7 +24,7 @@ pub(crate) const FOLLOWING: Result<&str, &str> = Ok("following");
 /// Whether a command is run each time, as a job, or as the leader.
 pub(crate) enum Plan<'a> {
     Always,
-    /// Perhaps while others hold the lock, too.
+    /// Perhaps while others also hold the lock.
     Share(&'a ShareArgs),
     /// Once in each period.
     Every(Duration, &'a RunCommand),
@@ -41,7 +41,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Each time, with the options of several locks, or of a lock that others may hold, too.
+    /// Each time, with the options of several locks, or of a lock that others may also hold.
     pub(crate) fn shared(share: &'a ShareArgs) -> Self {
         match share.is_given() {
             true => Self::Share(share),
@@ -49,7 +49,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The names of the locks that are held, too.
+    /// The names of the further locks that are held.
     pub(super) fn and(&self) -> &'a [String] {
         match self {
             Self::Share(share) => &share.and,

@@ -270,7 +270,7 @@ impl<'a> Progress<'a> {
                     self.silent = true;
                 }
             }
-            // The acquisition fails, too, if the store refuses it.
+            // The acquisition also fails if the store refuses it.
             _ => (self.unanswered, self.silent) = (None, false),
         }
     }
@@ -290,7 +290,7 @@ impl<'a> Progress<'a> {
             }
         });
         let reply = match reply.await {
-            // The acquisition fails, too, as soon as it sends a request.
+            // The acquisition also fails, as soon as it sends a request.
             Err(error) if error.kind() == ErrorKind::Unreachable => return,
             reply => reply,
         };

@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &RunArgs, plan: &Plan<'_>, store: &StoreArgs) -> R
     run_until(args, plan, store, &mut Signals::listen()?).await
 }
 
-/// The same while signals are received elsewhere, too.
+/// The same while signals are also received elsewhere.
 async fn run_until(
     args: &RunArgs,
     plan: &Plan<'_>,

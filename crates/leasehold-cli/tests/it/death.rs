@@ -35,7 +35,7 @@ fn far_processes(fixture: &Fixture) -> Vec<String> {
     pids
 }
 
-/// kill -9 of the runner takes the command along, all its processes too, and the lock ends by its ttl. `killall -9
+/// kill -9 of the runner takes the command along with all its processes, and the lock ends by its ttl. `killall -9
 /// leasehold` is what people type: one process must be left that ends the command.
 #[test]
 fn a_run_that_is_killed_by_its_name_takes_all_its_processes_along() {

@@ -240,7 +240,7 @@ fn a_store_that_does_not_reply_is_an_event() {
     assert_eq!(event()["event"], "observed");
     let message = messages.after("leasehold: lock \"job\" at redis://");
     assert!(message.ends_with(": observed again"), "{message}");
-    // The client of a very short command is known, too, if its grant was read at all.
+    // Even the client of a very short command is known if its grant was read at all.
     let granted = || {
         assert_eq!(fixture.try_run(&["job"]), 0);
         events.after_within("\"event\":\"granted\"", SOON / 100)

@@ -134,7 +134,7 @@ fn bash_completes_the_names_of_held_locks() {
     std::fs::write(fixture.path("script"), script.stdout).unwrap();
     let holders = ["deploy", "orders:4", "orders:5", "two words"].map(|name| fixture.hold(&[name]));
     let _hostile = fixture.hold_in_program("x\"$(id)", "");
-    // As bash calls it: the words are split at colons, too.
+    // As bash calls it: the words are also split at colons.
     let complete = r#"
         source ./script
         compopt() { :; }

@@ -217,7 +217,7 @@ fn a_run_that_was_cut_off_is_not_recorded() {
     }
 }
 
-/// A person who tries the line of a crontab pastes its --quiet, too, and must know that the next night is done.
+/// A person who tries the line of a crontab also pastes its --quiet, and must know that the next night is done.
 #[test]
 fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
     let fixture = Fixture::with_file();
@@ -410,7 +410,7 @@ fn a_start_under_the_name_of_another_job_says_so() {
     assert!(message.contains(" --anchor 03:30:00; if they"), "{message}");
 }
 
-/// Two applications have a program of the same name, and a job, too. An argument that differs in each night is no reason.
+/// Two applications have a program and a job of the same name. An argument that differs in each night is no reason.
 #[test]
 fn a_start_of_a_program_at_another_path_says_so() {
     let (server, fixture) = Fixture::redis();

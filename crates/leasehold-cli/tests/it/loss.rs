@@ -67,7 +67,7 @@ fn a_dead_server_stops_the_command_before_the_lock_can_pass_on() {
     assert_eq!(printed, format!("leasehold: quiet: {loss}"));
 }
 
-/// The runner cannot do it: it is stopped, too. Its guardian does.
+/// The runner cannot do it: it is also stopped. Its guardian does.
 #[test]
 fn a_stopped_runner_loses_its_command_before_the_lock_can_pass_on() {
     let (_server, fixture) = Fixture::redis();

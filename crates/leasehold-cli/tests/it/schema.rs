@@ -23,7 +23,7 @@ pub(crate) fn checked(definition: &str, text: &str) -> Value {
     output
 }
 
-/// Validates an object by a part of the schema, which is checked, too.
+/// Validates an object by a part of the schema, which is also checked.
 fn validate(part: &str, output: &Value) -> Result<(), String> {
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
     let id = schema["$id"].as_str().unwrap().to_owned();

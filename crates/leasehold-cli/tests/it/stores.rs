@@ -187,7 +187,7 @@ fn a_job_in_a_store_that_nobody_has_chosen_says_so() {
             "{args:?}"
         );
     }
-    // At a terminal it is one line, too, and a lock that is no job has none.
+    // At a terminal it is also one line, and a lock that is no job has none.
     let job = fixture.leasehold(["run", "--every", "1d", "job", "true"]);
     let terminal = stdout(&at_terminal(&job).run_to_end());
     assert_eq!(terminal.matches("the store is ").count(), 1, "{terminal}");

@@ -112,7 +112,7 @@ fn a_late_run_belongs_to_the_slot_it_is_late_for() {
         ..run(2 * DAY, daily, DAY)
     };
     assert_eq!(is_due(&late, daily, 3 * DAY), runs(DAY, daily));
-    // Begun after the time of the next slot, it is enough for that one, too.
+    // Begun after the time of the next slot, it is also enough for that one.
     let later = Completion {
         started_at: at(3 * DAY + 1),
         ..late

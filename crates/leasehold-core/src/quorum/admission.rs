@@ -118,7 +118,7 @@ pub fn decide(
         let remaining = master.remaining(longest, unused);
         return Decision::KeepOut { remaining };
     }
-    // A master that is not admitted may have forgotten, too, and does not count here. If fewer than a majority
+    // A master that is not admitted may also have forgotten, and does not count here. If fewer than a majority
     // are admitted, all must have replied; and if more than a minority has forgotten, only the clocks keep the
     // tokens growing.
     let admitted = others.iter().filter(|other| other.is_admitted()).count();

@@ -15,7 +15,7 @@ const LEAD_MAX: Duration = Duration::from_secs(1);
 /// them, of an even number the smaller one in the middle, and a lead. `None`: no clock is known yet.
 ///
 /// A master takes no proposal that is behind its clock, as that could be behind an earlier token whose counter was
-/// lost. The estimate is behind by the time of a reply, and the request takes its time, too: so the lead is two times
+/// lost. The estimate is behind by the time of a reply, and the request also takes its time: so the lead is two times
 /// the `round_trip`. A process that was stopped proposes too little, and its acquisition has a second phase.
 ///
 /// Two clients agree on these clocks to about the time that a reply takes, whatever their own clocks show. So the

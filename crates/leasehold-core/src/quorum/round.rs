@@ -22,8 +22,8 @@ use crate::token::{self, Token, TokenCount};
 /// majority has stored the token, each while the lease held the lock there and its counter was smaller. Two such
 /// majorities have a master in common, and there the counter grew from the token that was stored first to the other.
 /// On that master the token of the earlier owner was stored first. If it was the proposal, the master stored it with
-/// the grant, before the later grant. Otherwise it was written only while the lease held the lock, so before the later
-/// grant, too. None of the rules can be left out: the model shows for each what happens without it.
+/// the grant, before the later grant. Otherwise it was written only while the lease held the lock, so also before the
+/// later grant. None of the rules can be left out: the model shows for each what happens without it.
 ///
 /// A master that forgets its counter is kept out until all leases from before have expired. A round that counts on its
 /// grant afterwards is too late: the deadline of the lease is over.

@@ -103,7 +103,7 @@ struct Transaction<'a, S> {
     written: Option<(Slot, Note)>,
     /// The holders with rows of their own that this run has stored, or removed.
     changed: BTreeMap<LeaseId, Option<Holder>>,
-    /// Whether the others are in `changed`, too.
+    /// Whether the others are also in `changed`.
     has_all_holders: bool,
     changes: Changes,
     notices: Vec<Notice>,

@@ -80,7 +80,7 @@ impl<S: Source> Transaction<'_, S> {
     /// Grants what is free to the first waiters, as far as they fit. Then it notifies the first one behind them.
     ///
     /// A dead waiter is dropped even if it does not fit, because it keeps back those behind it. A waiter whose run is
-    /// complete is dropped, too.
+    /// complete is also dropped.
     pub(super) fn serve(&mut self, requester: Option<LeaseId>) -> Result<(), S::Error> {
         while let Some(waiter) = self.next_to_serve(requester)? {
             if self.progress.grants >= GRANTS_MAX {

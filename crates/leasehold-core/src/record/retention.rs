@@ -5,8 +5,8 @@ use crate::time::StoreTime;
 
 impl Head {
     /// The time from which a store may remove this head, with the rows of its waiters and arrivals, unless a holder has a
-    /// row. Then it shows no holder, no queue, no latch, no set limit and no revocation, and new tokens are larger without its counter
-    /// too, provided that the clock does not fall back behind this time.
+    /// row. Then it shows no holder, no queue, no latch, no set limit and no revocation, and even without its counter
+    /// new tokens are larger, provided that the clock does not fall back behind this time.
     #[must_use]
     pub fn kept_until(&self) -> StoreTime {
         let counter = self

@@ -277,7 +277,7 @@ impl<T> ClientMonitor<T> {
             let Some(due) = watched.due(self.last_received) else {
                 continue;
             };
-            // It may have been due for long: a node can be stopped, too.
+            // It may have been due for long: a node can also be stopped.
             if watched.in_flight.is_some() || now >= watched.terms.keep_until {
                 continue;
             }

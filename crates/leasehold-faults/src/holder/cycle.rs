@@ -27,7 +27,7 @@ pub(crate) struct CycleConfig {
     /// Whether tasks wait for short times only.
     pub(crate) impatient: bool,
     pub(crate) tasks: u64,
-    /// Whether they share locks, too.
+    /// Whether they also share locks.
     pub(crate) shares: bool,
 }
 

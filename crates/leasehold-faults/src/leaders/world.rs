@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Ends the leadership of one election, and waits for its successor. A process may lead other elections, too.
+    /// Ends the leadership of one election, and waits for its successor. A process may also lead other elections.
     fn end_leadership(&mut self, step: Step) {
         let election = ELECTIONS[self.rng.usize(..ELECTIONS.len())];
         let Some((leader, nth)) = self.living_leader(election) else {

@@ -70,7 +70,7 @@ pub struct Timetable {
     pub spread: u64,
     /// How late a start may be, in seconds, and how many of ten starts are.
     pub lateness: (u64, u64),
-    /// The anchor that the user has chosen, in seconds after midnight. Then persons try the job, too.
+    /// The anchor that the user has chosen, in seconds after midnight. Then persons also try the job.
     pub anchor: Option<u64>,
     /// A change of summer time in the middle of the month.
     pub change: Option<ClockChange>,

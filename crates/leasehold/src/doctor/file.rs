@@ -92,7 +92,7 @@ fn file_system(file_system: &FileSystem) -> Finding {
     match file_system {
         FileSystem::Network(name) => {
             Finding::danger("file-system", format!("a network disk ({name})"))
-                .because("another machine could write the file, too, so such a file is refused")
+                .because("another machine could also write the file, so such a file is refused")
                 .fix("choose a path on a local disk; for many machines use redis://HOST")
         }
         FileSystem::Foreign(name) => Finding::note(
@@ -100,7 +100,7 @@ fn file_system(file_system: &FileSystem) -> Finding {
             format!("a file system through {name}"),
         )
         .because(
-            "if other machines can mount it, too, their locks do not exclude those of this one",
+            "if other machines can also mount it, their locks do not exclude those of this one",
         )
         .fix("make sure that it is a disk of this machine"),
         FileSystem::Memory => Finding::note("file-system", "in memory (tmpfs)")

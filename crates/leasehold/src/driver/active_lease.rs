@@ -181,7 +181,7 @@ impl ActiveLease {
     }
 
     /// Changes the lease, and wakes the tasks that wait for a change. Once it is lost, the next task in the queue
-    /// contends anew, whether the holder has noticed or not. Returns the change of state to be reported, too.
+    /// contends anew, whether the holder has noticed or not. Also returns the change of state to be reported.
     fn change_unreported<T>(
         &self,
         now: Instant,

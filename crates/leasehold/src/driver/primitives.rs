@@ -51,7 +51,7 @@ pub(crate) fn report(emit: impl FnOnce()) {
     drop(catch_unwind(AssertUnwindSafe(emit)));
 }
 
-/// Locks a mutex whose data is consistent after a panic, too.
+/// Locks a mutex whose data is consistent even after a panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()

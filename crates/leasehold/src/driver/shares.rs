@@ -193,8 +193,8 @@ pub(super) fn join(driver: &Arc<Driver>, key: &Key, options: &AcquireOptions) ->
     Some(hold)
 }
 
-/// Keeps a shared lease until the end of its window. If another read lease has followed by then, a writer waits for
-/// that, too: this one is then released with the request behind that.
+/// Keeps a shared lease until the end of its window. If another read lease has followed by then, a writer also waits
+/// for that: this one is then released with the request behind that.
 fn keep(driver: &Arc<Driver>, lease: &Arc<ActiveLease>, now: Instant) {
     let Some(hold) = Hold::join(driver, lease, now) else {
         return;

@@ -32,7 +32,7 @@ impl<B: Backend> RuleStore<B> {
         Self::with_hub(backend, Arc::default())
     }
 
-    /// A store over a backend that notifies the clients of this process itself, too.
+    /// A store over a backend that also notifies the clients of this process itself.
     #[doc(hidden)]
     #[must_use]
     pub fn with_hub(backend: B, hub: Arc<Hub>) -> Self {

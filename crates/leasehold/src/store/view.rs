@@ -48,9 +48,9 @@ pub enum Query {
 pub enum Parts {
     /// The holder and the last token.
     Lease,
-    /// The client info of the holder, too.
+    /// Also the client info of the holder.
     Holder,
-    /// The waiters and their client info, too.
+    /// Also the waiters and their client info.
     Waiters,
     /// The holder and one annotation.
     Annotation(Slot),

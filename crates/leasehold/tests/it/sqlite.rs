@@ -102,7 +102,7 @@ impl FileFixture {
         leasehold_testkit::eventually(SOON, || !self.is_log_open() && self.is_unlocked());
     }
 
-    /// Whether SQLite has the file open in this process: it has its log open, too. The existence of the log shows
+    /// Whether SQLite has the file open in this process: then it also has its log open. The existence of the log shows
     /// nothing, because two connections that are closed at the same instant leave it behind.
     fn is_log_open(&self) -> bool {
         let open = fs::read_dir("/proc/self/fd").unwrap();

@@ -98,7 +98,7 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
         return Ok(());
     };
     reply(&tasks.run(window).await?)?;
-    // The process stays until all have replied: to end is work, too.
+    // The process stays until all have replied: to end is also work.
     orders.next::<()>().await.map(drop)
 }
 
@@ -326,7 +326,7 @@ impl AddAssign for Counts {
 mod tests {
     use super::*;
 
-    /// Exact on a busy machine, too: both sides are from the same section.
+    /// Exact even on a busy machine: both sides are from the same section.
     #[tokio::test]
     async fn a_section_counts_as_far_as_it_lies_in_the_window() {
         let section = Duration::from_millis(2);

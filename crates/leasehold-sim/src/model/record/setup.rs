@@ -37,6 +37,6 @@ pub(crate) enum Mutation {
     ReleasesAny,
     /// The rest does not allow for drift.
     WithoutDrift,
-    /// The release of a lost lease begins a minimum hold, too.
+    /// Even the release of a lost lease begins a minimum hold.
     AfterLoss,
 }

@@ -14,7 +14,7 @@ fn base<const N: usize>(extent: Extent) -> Tokens<N> {
 pub(super) fn rows(extent: Extent) -> Vec<Row> {
     let rule = base::<3>(extent);
     let without = |mutation| rule.with(|setup| setup.mutation = Some(mutation));
-    // Fewer initial counters: an empty master makes them differ, too.
+    // Fewer initial counters: an empty master also makes them differ.
     let restarted = rule.with(|setup| (setup.faults, setup.counters) = (1, 1));
     let after = |recovery| restarted.with(|setup| setup.recovery = recovery);
     let mut rows = table! {

@@ -203,7 +203,7 @@ impl Shares {
     }
 
     fn read(&self, record: &Rows, state: &mut State) {
-        // The rows of holders that have ended, too.
+        // Also the rows of holders that have ended.
         let long_ago = Environment::at(StoreTime::from_micros(0));
         state.shares = Default::default();
         for holder in record.holders(&long_ago) {

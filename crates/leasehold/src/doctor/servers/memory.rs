@@ -13,7 +13,7 @@ pub(super) fn check(node: &NodeFacts) -> Vec<Finding> {
     let Ok(info) = &node.info else {
         return findings;
     };
-    // INFO has both, too, and more users may read it.
+    // INFO also has both, and more users may read it.
     let either = |setting: &str, field: &str| {
         let config = node.config.as_ref().ok();
         let set = config.and_then(|config| config.get(setting));

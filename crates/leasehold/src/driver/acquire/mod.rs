@@ -205,7 +205,7 @@ impl Contender {
             let action = acquisition.lock().machine.poll(now, shard.0);
             match action {
                 AcquireAction::NewLease => {
-                    // A lease on a lock that others may hold, too, is not handed off.
+                    // A lease on a lock that others may also hold is not handed off.
                     let hands_off = request.options.share().is_none();
                     let head = self.head.as_ref().filter(|_| hands_off);
                     let followed = head.is_some_and(Head::is_followed);

@@ -33,7 +33,7 @@ pub(crate) struct FileFacts {
 /// The kind of file system of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileSystem {
-    /// Other machines may have it mounted, too.
+    /// Other machines may also have it mounted.
     Network(&'static str),
     /// Unknown.
     Foreign(&'static str),

@@ -148,7 +148,7 @@ fn too_many_files(error: &io::Error) -> Option<Error> {
     Some(Error::new(ErrorKind::Store, message))
 }
 
-/// The code of an error. Shared memory that cannot grow means a full disk, too.
+/// The code of an error. Shared memory that cannot grow also means a full disk.
 fn code(error: &rusqlite::Error) -> Option<ErrorCode> {
     match error.sqlite_error() {
         Some(error) if error.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {

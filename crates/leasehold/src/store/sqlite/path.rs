@@ -179,7 +179,7 @@ fn is_in_mountinfo(info: &[u8], path: &Path) -> bool {
     lines.any(|line| line.split(|byte| *byte == b' ').nth(4) == Some(&escaped))
 }
 
-/// Refuses a file on a network file system: another machine could write it, too, and would free the locks of
+/// Refuses a file on a network file system: another machine could also write it, and would free the locks of
 /// this one.
 fn refuse_network(path: &Path) -> Result<()> {
     match file_system(path) {

@@ -20,7 +20,7 @@ use crate::store::tables::{Table, columns, place, read_member, signed};
 
 /// Frees all locks and forgets their clients, inside a transaction. All else stays, with the counters.
 ///
-/// A damaged head stays too: its error says what to do.
+/// A damaged head also stays: its error says what to do.
 pub(super) fn free_locks(db: &Connection) -> Result<(), Fault> {
     db.execute(
         "DELETE FROM members WHERE class IN (?1, ?2, ?3, ?4)",

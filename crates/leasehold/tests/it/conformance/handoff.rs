@@ -56,7 +56,7 @@ pub(super) async fn a_lease_is_handed_off_without_the_store(fixture: Fixture) {
     guard.release().await.unwrap();
     assert_eq!(recorder.operations(), [["release"]]);
     assert!(mutex.inspect().await.unwrap().is_none());
-    // A token that was never given out is smaller than the next lease's, too.
+    // Even a token that was never given out is smaller than the next lease's.
     let next = mutex.lock().await.unwrap();
     assert!(next.token() > holder.token.unwrap());
 }

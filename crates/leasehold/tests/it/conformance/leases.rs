@@ -29,7 +29,7 @@ pub(super) async fn a_fixed_lease_ends_on_time_and_is_not_renewed(fixture: Fixtu
     assert_eq!(states.next().await, None);
     assert!(BootClock.now() >= guard.deadline(), "notified too early");
     assert!(guard.deadline() >= requested.after(SHORT * 9 / 10));
-    // The store ends it, too: the next one is served without any release.
+    // The store also ends it: the next one is served without any release.
     let next = mutex.lock().await.unwrap();
     assert!(begun.elapsed() >= SHORT, "granted too early");
     next.release().await.unwrap();

@@ -49,7 +49,7 @@ async fn a_late_holder_changes_nothing_before_another_has_committed() {
     assert_eq!(fences, "orders/42|18");
 }
 
-/// The script of the recipe: for a refused write psql fails, so a run under a lock does, too.
+/// The script of the recipe: for a refused write psql fails, and so does a run under a lock.
 #[test]
 fn a_late_write_by_psql_is_an_error() {
     let page = include_str!("../../../../../docs/recipes.md");

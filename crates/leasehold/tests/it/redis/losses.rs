@@ -35,7 +35,7 @@ async fn any_change_of_a_record_is_notified() {
         server.cli(&["DEL", RECORD]);
         a.acquire("a", number).await;
     }
-    // By its own expiry, too.
+    // Also by its own expiry.
     let short = lasting(acquire("b", 1), Duration::from_millis(100));
     granted(&*a.store, a.own(short)).await;
     a.until_changed("b").await;

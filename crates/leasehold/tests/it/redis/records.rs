@@ -164,7 +164,7 @@ async fn an_invalid_counter_grants_no_token() {
     assert_eq!(server.cli(&["GET", COUNTER]), max.to_string());
     applied(&*store, release("a", 1)).await;
     assert_eq!(applied(&*store, acquire("a", 2)).await, Outcome::Exhausted);
-    // For a holder, too: no token is better than a wrong one.
+    // Also for a holder: no token is better than a wrong one.
     server.cli(&["DEL", COUNTER]);
     granted(&*store, acquire("a", 2)).await;
     for bad in ["x", &beyond, large] {

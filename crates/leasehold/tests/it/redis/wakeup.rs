@@ -130,7 +130,7 @@ async fn the_two_connections_of_the_old_protocol_end_together() {
         for client in [&a, &b] {
             client.until_interrupted().await;
         }
-        // The other one ends, too.
+        // The other one also ends.
         b.wait("a", 1).await;
         a.apply(renew("a", 1)).await;
         eventually_async(SOON, async || connections(&server) == 4).await;

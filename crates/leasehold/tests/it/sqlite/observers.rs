@@ -95,7 +95,7 @@ async fn observers_of_a_deleted_file_are_notified() {
     assert_eq!(store.inspect(&key("b")).await.unwrap(), None);
     let notified = tokio::time::timeout(NOTICED_MAX, changed.unwrap()).await;
     assert_eq!(notified, Ok(Ok(())));
-    // In the new file, too.
+    // Also in the new file.
     let changed = store.observe(&key("a"), &KIND).await.unwrap().changed;
     granted(&*fixture.open().await, acquire("a", 1)).await;
     let notified = tokio::time::timeout(NOTICED_MAX, changed.unwrap()).await;
@@ -144,7 +144,7 @@ async fn a_damaged_annotation_is_an_error_of_that_name_only() {
         assert!(store.remove_annotation(&key("bad"), &KIND).await.unwrap());
         annotate(&*store, "bad", TTL).await;
     }
-    // A damaged record is an error of the annotation, too.
+    // A damaged record is also an error of the annotation.
     let damage = "UPDATE heads SET value = '1' WHERE name = 'bad'";
     fixture.database().execute(damage, []).unwrap();
     let (key, annotation) = (key("bad"), annotation());

@@ -143,7 +143,7 @@ async fn a_restart_of_the_machine_frees_every_lock_and_keeps_annotations_and_gro
     let annotated = store.annotate(&key, &kind, &annotation, LONG * 24).await;
     assert_eq!(annotated.unwrap(), Ok(()));
     drop(store.observe(&key, &kind).await.unwrap());
-    // A minimum hold ends with the machine, too.
+    // A minimum hold also ends with the machine.
     let kept = client.own(lasting(release_after("c", 1), LONG));
     assert_eq!(client.apply(kept).await, Outcome::Released);
     assert_eq!(client.wait("a", 2).await, 0);

@@ -46,7 +46,7 @@ const NAMES_MAX: u32 = 650;
 /// The error code of a node for a key in a slot of another node.
 const MOVED: &str = "MOVED";
 
-/// The commands with which servers describe themselves. `CONFIG GET` shows passwords, too.
+/// The commands with which servers describe themselves. `CONFIG GET` also shows passwords.
 const DIAGNOSIS: [&str; 2] = ["info", "config|get"];
 
 /// The further ones of a cluster.

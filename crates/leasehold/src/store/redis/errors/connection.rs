@@ -78,7 +78,7 @@ pub(crate) fn of_sentinel(error: Error) -> Error {
         return error;
     }
     let message = format!(
-        "the sentinel does not speak TLS there; use redis+sentinel://, which is without TLS to the servers, too, or \
+        "the sentinel does not speak TLS there; use redis+sentinel://, which is also without TLS to the servers, or \
          the TLS port of the sentinel ({NO_TLS})"
     );
     error.reworded(message)

@@ -189,7 +189,7 @@ async fn until_plain_reply(address: &Address) {
         let config = config();
         let connection = client.get_multiplexed_async_connection_with_config(&config);
         let mut connection = connection.await.ok()?;
-        // An error such as NOAUTH is a reply, too.
+        // An error such as NOAUTH is also a reply.
         connection.send_packed_command(&cmd("PING")).await.ok()
     };
     let replied = tokio::time::timeout(PLAIN_REPLY_TIMEOUT, ping).await;

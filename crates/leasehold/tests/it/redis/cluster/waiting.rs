@@ -29,7 +29,7 @@ async fn a_grant_is_notified_once() {
     }
 }
 
-/// After a migration of its slot and after a failover, too: `doctor::allowed`.
+/// Also after a migration of its slot and after a failover: `doctor::allowed`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_granted_the_lock_over_a_new_connection() {
     let cluster = Cluster::start();

@@ -30,7 +30,7 @@ fn recorded(server: &RedisServer, name: &str) -> String {
     server.cli(&["GET", &record(name)])
 }
 
-/// After an ordered failover, too: `doctor::allowed`. A lease is in jeopardy from the end of the connection until the
+/// Also after an ordered failover: `doctor::allowed`. A lease is in jeopardy from the end of the connection until the
 /// new master has confirmed it.
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_are_held_over_a_crash_of_the_master() {
