@@ -59,3 +59,8 @@ pub use self::health::HealthEndpoint;
 pub use self::limits::Limits;
 pub use self::node::Node;
 pub use self::settings::{Listen, Settings, StoreSettings, TlsFiles, Token};
+
+/// The example in the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
