@@ -118,6 +118,7 @@ impl Client {
     ///
     /// let report = client.all([
     ///     client.rw_lock("catalog")?.for_read(),
+    ///     client.rw_lock("index")?.for_write(),
     ///     client.semaphore("exports", 5)?.for_permits(2)?,
     ///     client.mutex("report")?.for_lock(),
     /// ])?;

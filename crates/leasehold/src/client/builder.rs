@@ -30,10 +30,15 @@ use crate::{Durability, Error, ErrorKind, Result, Secret};
 ///
 /// let client = Client::builder()
 ///     .ttl(Duration::from_secs(15))
+///     .renew_every(Duration::from_secs(3))
 ///     .connect_timeout(Duration::from_secs(2))
+///     .response_timeout(Duration::from_secs(1))
+///     .tenant("eu")
 ///     .username("app")
 ///     .password("from the configuration")
-///     .connect("memory:") // or redis://host
+///     .tls_ca("certificates in PEM")
+///     .tls_identity("a certificate in PEM", "its key in PEM")
+///     .connect("memory:") // or rediss://host
 ///     .await?;
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```

@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use leasehold::Client;
-//! use leasehold::fence::postgres::{HELD, LOST};
+//! use leasehold::fence::postgres::{HELD, HELD_IN, LOST};
 //! # use leasehold_testkit::PostgresServer;
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -34,7 +34,7 @@
 //!
 //! guard.release().await?;
 //! let work = db.transaction().await?;
-//! let error = work.execute(HELD, &[&"orders/42", &token]).await.unwrap_err();
+//! let error = work.execute(HELD_IN, &[&"orders/42", &token, &"leasehold", &"default"]).await.unwrap_err();
 //! assert_eq!(error.code().map(|state| state.code()), Some(LOST));
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```

@@ -23,6 +23,8 @@ use crate::{Guard, LeaseOptions, Result, config};
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::time::Duration;
+///
 /// let client = leasehold::Client::connect("memory:").await?;
 /// let election = client.election("scheduler")?;
 ///
@@ -35,6 +37,15 @@ use crate::{Guard, LeaseOptions, Result, config};
 ///     println!("the leader is at {}", leader.value);
 /// }
 /// leadership.release().await?; // the next candidate leads in the same step
+///
+/// // `None`: another candidate leads, now or for three seconds.
+/// if let Some(leadership) = election.try_campaign("10.0.0.7:8080").await? {
+///     leadership.release().await?;
+/// }
+/// let three = Duration::from_secs(3);
+/// if let Some(leadership) = election.campaign_timeout("10.0.0.7:8080", three).await? {
+///     leadership.release().await?;
+/// }
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug)]

@@ -50,8 +50,8 @@ use crate::{Completion, Error, ErrorKind, Guard, LeaseOptions, Result, config};
 /// }
 /// # assert!(matches!(job.run(async |_| clean_up().await).await?, Ran::Before(_)));
 ///
-/// // Once for each version, however many machines deploy it at the same time.
-/// let migration = client.once("migrate", "v1.2.3")?;
+/// // Once for each version within 30 days, however many machines deploy it at the same time.
+/// let migration = client.once("migrate", "v1.2.3")?.keep(day * 30)?;
 /// migration.run(async |_run| clean_up().await).await?;
 /// # Ok::<(), Box<dyn Error>>(()) }).unwrap();
 /// ```

@@ -22,6 +22,8 @@ use crate::{Guard, LeaseOptions, Result};
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::time::Duration;
+///
 /// let client = leasehold::Client::connect("memory:").await?;
 /// let catalog = client.rw_lock("catalog")?;
 ///
@@ -32,8 +34,16 @@ use crate::{Guard, LeaseOptions, Result};
 /// second.release().await?;
 ///
 /// let writer = catalog.write().await?; // alone
+/// assert!(catalog.try_read().await?.is_none());
 /// println!("fencing token {}", writer.token());
 /// writer.release().await?;
+///
+/// // `None`: it was not free for three seconds.
+/// let three = Duration::from_secs(3);
+/// if let Some(reader) = catalog.read_timeout(three).await? {
+///     reader.release().await?;
+/// }
+/// let writer = catalog.write_timeout(three).await?;
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 ///
@@ -296,8 +306,11 @@ impl UpgradableReadGuard {
     /// if is_stale().await {
     ///     let writer = reader.upgrade().await?; // nobody has written in between
     ///     rebuild(writer.token()).await;
-    ///     let reader = writer.downgrade().await?; // nobody writes in between
-    ///     # reader.release().await?;
+    ///     let reader = writer.downgrade_to_upgradable().await?; // nobody writes in between
+    ///     match reader.try_upgrade().await? {
+    ///         Ok(writer) => writer.downgrade().await?.release().await?, // there was no other reader
+    ///         Err(reader) => reader.release().await?,
+    ///     }
     /// }
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();
     /// ```

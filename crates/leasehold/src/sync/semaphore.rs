@@ -24,6 +24,8 @@ use crate::{ErrorKind, Guard, LeaseOptions, Result, config};
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use std::time::Duration;
+///
 /// let client = leasehold::Client::connect("memory:").await?;
 /// let exports = client.semaphore("exports", 5)?;
 ///
@@ -32,6 +34,10 @@ use crate::{ErrorKind, Guard, LeaseOptions, Result, config};
 /// assert_eq!(exports.available_permits().await?, 2);
 /// two.release().await?;
 /// permit.release().await?;
+///
+/// // `None`: no permit was free, now or for three seconds.
+/// let first = exports.try_acquire().await?;
+/// let second = exports.acquire_timeout(Duration::from_secs(3)).await?;
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 ///
@@ -81,6 +87,7 @@ impl Semaphore {
     /// let first = partitions.acquire().await?;
     /// let second = partitions.acquire().await?;
     /// assert_eq!([first.number(), second.number()], [Some(0), Some(1)]);
+    /// assert_eq!(second.floor(), Some(first.token())); // the smallest token in use
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();
     /// ```
     #[must_use]

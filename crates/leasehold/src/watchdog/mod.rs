@@ -16,6 +16,9 @@
 //!     .watchdog(watchdog)
 //!     .connect("redis://db.example")
 //!     .await?;
+//! # let child = std::process::Command::new("report").spawn().unwrap();
+//! # #[cfg(target_os = "linux")]
+//! client.watch_process(child.id())?; // a child that works under a lock and may outlive this process
 //! # Ok(()) }
 //! ```
 //!
