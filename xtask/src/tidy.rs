@@ -5,6 +5,7 @@ mod imports;
 mod layers;
 mod markdown;
 mod metrics;
+mod parameters;
 mod vocabulary;
 
 use std::collections::BTreeMap;
@@ -64,6 +65,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     found.extend(metrics::faults(&sources, page(metrics::PAGE)));
     found.extend(guarantees::faults(&sources, page(guarantees::PAGE)));
     found.extend(guarantees::unknown_names(&sources, &pages));
+    found.extend(parameters::faults(&sources, &pages));
     println!("{} files", files.len());
     for fault in &found {
         println!("{fault}");
