@@ -1,9 +1,9 @@
 //! Transactions of PostgreSQL in which a late holder changes nothing, for locks in the same database.
 //!
 //! [`HELD`] calls `leasehold.held`, a function of the schema that a `postgres://` store creates. It raises an error unless
-//! the lease with this token holds the lock, and until the transaction ends no other lease is granted it. So all of the
-//! transaction happens under the lock, or nothing of it: no column, no table and no comparison are needed. It is the *first*
-//! statement of the transaction.
+//! a lease with this token holds the lock, and until the transaction ends no lease that excludes it is granted the lock. So
+//! all of the transaction happens under the lock, or nothing of it: no column, no table and no comparison are needed. It is
+//! the *first* statement of the transaction.
 //!
 //! The check costs one statement. A renewal does not wait for the transaction, but the next holder does, so it should be
 //! short; `idle_in_transaction_session_timeout` ends one whose program hangs.

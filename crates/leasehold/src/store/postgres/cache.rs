@@ -162,16 +162,23 @@ impl<F> CachedRecord<'_, F> {
         }
     }
 
-    /// Whether changes end the hold of a lease.
+    /// Whether changes end the hold of a lease, or a part of it.
     fn ends_hold(&self, changes: &Changes) -> bool {
         let sole = |head: &Head| match head.body {
             Body::Leases(leases) => leases.sole.map(|holder| holder.lease),
             _ => None,
         };
-        let removes = |change: &Change| matches!(change, Change::Remove(Part::Holder(_)));
+        let ends = |change: &Change| match change {
+            Change::Remove(Part::Holder(_)) => true,
+            Change::Put(part, Row::Holder(after)) => match self.member(part) {
+                Ok(Some(Row::Holder(before))) => after.weight < before.weight,
+                _ => false,
+            },
+            _ => false,
+        };
         let before = self.plain_head().ok().as_ref().and_then(sole);
         let after = changes.head.as_ref().map_or(before, sole);
-        (before.is_some() && before != after) || changes.rows.iter().any(removes)
+        (before.is_some() && before != after) || changes.rows.iter().any(ends)
     }
 }
 

@@ -7,8 +7,8 @@
 //! Waiters and observers of other processes are notified by `NOTIFY` in the same transaction. Their connections hold advisory
 //! locks, so that a dead waiter is passed over.
 //!
-//! A transaction of a user relies on a holder by `leasehold.held`. Until it ends, that lease does not end: a release or a
-//! revocation waits, and a lease whose time is over is extended.
+//! A transaction of a user relies on a holder by `leasehold.held`. Until it ends, that lease does not end: a release, a
+//! downgrade or a revocation waits, and a lease whose time is over is extended.
 
 mod address;
 mod cache;

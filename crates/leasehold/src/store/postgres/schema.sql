@@ -69,8 +69,8 @@ CREATE OR REPLACE FUNCTION leasehold.is_free(key bigint) RETURNS boolean
     LANGUAGE sql VOLATILE
     AS $$ SELECT CASE WHEN pg_catalog.pg_try_advisory_lock($1) THEN pg_catalog.pg_advisory_unlock($1) ELSE false END $$;
 
--- Raises an error unless the lease with this token holds the lock. Until the transaction of the caller ends, no other
--- lease is granted the lock. The SQLSTATE is LH001 if it does not hold it, and LH002 if that cannot be checked here.
+-- Raises an error unless a lease with this token holds the lock. Until the transaction of the caller ends, no lease that
+-- excludes it is granted the lock. The SQLSTATE is LH001 if none holds it, and LH002 if that cannot be checked here.
 CREATE OR REPLACE FUNCTION leasehold.held(
     name text,
     token bigint,
@@ -109,7 +109,8 @@ BEGIN
     IF words[1] = '1' AND words[3] = 'mutex' AND words[5] = 'held' THEN
         -- A lease that is handed off inside a process has several tokens, up to the counter.
         is_held := held.token BETWEEN words[8]::bigint AND words[2]::bigint AND clock < words[10]::bigint;
-    ELSIF words[1] = '1' AND words[3] = 'semaphore' THEN
+    ELSIF words[1] = '1' AND words[3] IN ('semaphore', 'rwlock') THEN
+        -- Readers have one token, so no writer has come while one of them holds.
         SELECT EXISTS (
             SELECT FROM leasehold.members AS m
             WHERE m.class = 1 AND m.namespace = held.namespace AND m.tenant = held.tenant AND m.name = held.name

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use leasehold::fence::postgres::{HELD, HELD_IN};
 use leasehold::{Client, LeaseOptions, Token};
-use leasehold_testkit::{PostgresServer, eventually_async};
+use leasehold_testkit::{PostgresPair, PostgresServer, eventually_async};
 use tokio::task::yield_now;
 use tokio::time::timeout;
+use tokio_postgres::IsolationLevel;
+use tokio_postgres::error::SqlState;
 
 use super::paused::is_refused;
 use super::resources::{session, write_checked};
 use crate::fixture::Fixture;
+use crate::waiters::soon;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -61,6 +64,116 @@ async fn only_the_holder_passes() {
             [&"stock", &token, &namespace, &"default"];
         assert_eq!(session.execute(HELD_IN, &arguments).await.is_ok(), is_held);
     }
+}
+
+/// Readers have one token, so any of them keeps writers away for all. Both levels of isolation read the same.
+#[tokio::test]
+async fn shared_holders_pass() {
+    let server = PostgresServer::start();
+    let url = server.url();
+    server.run(&[COMMITS]);
+    let (client, other) = tokio::join!(Client::connect(&url), Client::connect(&url));
+    let (client, other) = (client.unwrap(), other.unwrap());
+    for level in ["read committed", "repeatable read"] {
+        let set = format!("ALTER ROLE testkit SET default_transaction_isolation = '{level}'");
+        server.run(&[&set]);
+        let mut session = session(&url).await;
+        let semaphore = client.semaphore("exports", 2).unwrap();
+        let early = semaphore.acquire().await.unwrap();
+        let late = semaphore.acquire().await.unwrap();
+        let token = early.token();
+        assert!(commit(&mut session, "exports", token).await);
+        early.release().await.unwrap();
+        assert!(!commit(&mut session, "exports", token).await);
+        assert!(commit(&mut session, "exports", late.token()).await);
+        late.release().await.unwrap();
+
+        let [lock, elsewhere] = [&client, &other].map(|it| it.rw_lock("catalog").unwrap());
+        let early = lock.read().await.unwrap();
+        let late = elsewhere.read().await.unwrap();
+        let readers = early.token();
+        assert_eq!(late.token(), readers);
+        early.release().await.unwrap();
+        assert!(commit(&mut session, "catalog", readers).await);
+        late.release().await.unwrap();
+        assert!(!commit(&mut session, "catalog", readers).await);
+        let writer = lock.write().await.unwrap();
+        let token = writer.token();
+        assert!(commit(&mut session, "catalog", token).await);
+        assert!(!commit(&mut session, "catalog", readers).await);
+        writer.release().await.unwrap();
+        let next = elsewhere.read().await.unwrap();
+        for late in [token, readers] {
+            assert!(!commit(&mut session, "catalog", late).await);
+        }
+        assert!(commit(&mut session, "catalog", next.token()).await);
+        next.release().await.unwrap();
+    }
+}
+
+/// Otherwise readers would come before its commit.
+#[tokio::test]
+async fn a_downgrade_waits_for_the_transaction() {
+    let server = PostgresServer::start();
+    let url = server.url();
+    let (first, second) = tokio::join!(Client::connect(&url), Client::connect(&url));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    let [lock, elsewhere] = [&first, &second].map(|it| it.rw_lock("catalog").unwrap());
+    let writer = lock.write().await.unwrap();
+    let token = i64::from(writer.token());
+    let mut session = session(&url).await;
+    let transaction = session.transaction().await.unwrap();
+    transaction
+        .execute(HELD, &[&"catalog", &token])
+        .await
+        .unwrap();
+    let downgrade = tokio::spawn(writer.downgrade());
+    let waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted";
+    eventually_async(SOON, async || server.run(&[waits]) == "t").await;
+    assert!(elsewhere.try_read().await.unwrap().is_none());
+    transaction.commit().await.unwrap();
+    let _reader = soon(downgrade).await.unwrap();
+    assert!(elsewhere.try_read().await.unwrap().is_some());
+}
+
+/// It does not show who holds the lock.
+#[tokio::test]
+async fn a_snapshot_before_the_grant_is_refused() {
+    let server = PostgresServer::start();
+    let client = Client::connect(&server.url()).await.unwrap();
+    let lock = client.rw_lock("catalog").unwrap();
+    lock.write().await.unwrap().release().await.unwrap();
+    let mut session = session(&server.url()).await;
+    let transaction = session.build_transaction();
+    let transaction = transaction.isolation_level(IsolationLevel::RepeatableRead);
+    let transaction = transaction.start().await.unwrap();
+    transaction
+        .batch_execute("SELECT FROM leasehold.version")
+        .await
+        .unwrap();
+    let writer = lock.write().await.unwrap();
+    let token = i64::from(writer.token());
+    let refused = transaction.execute(HELD, &[&"catalog", &token]).await;
+    let code = refused.unwrap_err().code().cloned();
+    assert_eq!(code, Some(SqlState::T_R_SERIALIZATION_FAILURE));
+}
+
+#[tokio::test]
+async fn a_standby_cannot_check() {
+    let pair = PostgresPair::start(false);
+    let url = pair.url();
+    let client = Client::connect(&url).await.unwrap();
+    let guard = client.mutex("stock").unwrap().lock().await.unwrap();
+    let token = i64::from(guard.token());
+    let (_, standby) = url.split_once(',').unwrap();
+    let session = session(&format!("postgres://testkit@{standby}")).await;
+    // It has the function a moment later.
+    let is_refused = async || {
+        let refused = session.execute(HELD, &[&"stock", &token]).await;
+        let error = refused.unwrap_err();
+        error.code().is_some_and(|code| code.code() == "LH002")
+    };
+    eventually_async(SOON, is_refused).await;
 }
 
 /// Even if the lease ends meanwhile. Nobody ends it before.
