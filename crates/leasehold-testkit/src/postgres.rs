@@ -1,7 +1,7 @@
 //! A real PostgreSQL server of a test's own.
 
-use std::fs::{self, File};
-use std::os::unix::fs::chown;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::{Signal, geteuid};
 use tempfile::TempDir;
 
+use crate::certs::Certs;
 use crate::clock::{ClockShim, compile};
 use crate::pgbouncer::PgBouncer;
 use crate::process::{AS_NOBODY, NOBODY};
@@ -24,6 +25,9 @@ const DISK: &str = include_str!("../shim/disk.c");
 
 /// Where Debian keeps the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
+
+/// The settings of a server with TLS. Its files are in the directory above its data.
+const TLS: &str = "-c ssl=on -c ssl_ca_file=../ca.pem -c ssl_cert_file=../server.pem -c ssl_key_file=../server.key";
 
 /// The only user of the server, with all rights.
 const USER: &str = "testkit";
@@ -109,6 +113,29 @@ impl PostgresServer {
                 directory.join("disk.full"),
             ]),
             ..Setup::default()
+        })
+    }
+
+    /// The same with TLS. It knows clients that the same authority has signed.
+    ///
+    /// # Panics
+    ///
+    /// If PostgreSQL is missing or does not come up.
+    #[must_use]
+    pub fn start_with_tls(certs: &Certs) -> Self {
+        Self::start_on(|directory| {
+            for file in [&certs.ca, &certs.server, &certs.server_key] {
+                let copy = directory.join(file.file_name().expect("the name of a file"));
+                fs::copy(file, &copy).expect("a file of the server");
+                // It refuses a key that others can read.
+                let own = Permissions::from_mode(0o600);
+                fs::set_permissions(&copy, own).expect("a file of the server");
+                give_to_server(&copy);
+            }
+            Setup {
+                settings: TLS,
+                ..Setup::default()
+            }
         })
     }
 
@@ -226,17 +253,20 @@ impl PostgresServer {
         clock.expect("a server with a clock of its own").slow_down();
     }
 
-    /// Requires a password of a role over TCP.
+    /// Adds a rule before those of its `pg_hba.conf`, and waits until it is in force.
     ///
     /// # Panics
     ///
     /// If its settings cannot be changed.
-    pub fn require_password(&self, role: &str) {
+    pub fn add_rule(&self, rule: &str) {
         let file = self.directory.path().join("data/pg_hba.conf");
         let rules = fs::read_to_string(&file).expect("the rules of its access");
-        let rule = format!("host all {role} 127.0.0.1/32 scram-sha-256\n");
-        fs::write(&file, rule + &rules).expect("the rules of its access");
+        fs::write(&file, format!("{rule}\n{rules}")).expect("the rules of its access");
+        // A new session has the time at which the server has read its settings.
+        let read_at = || self.run(&["SELECT pg_conf_load_time()"]);
+        let before = read_at();
         self.run(&["SELECT pg_reload_conf()"]);
+        eventually(TIMEOUT, || read_at() != before);
     }
 
     /// A command that runs SQL against this server, one statement for each `-c` that is added.
@@ -286,10 +316,15 @@ impl PostgresServer {
 /// A directory of the user that runs the servers.
 fn directory() -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    if geteuid().is_root() {
-        chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("a directory of nobody");
-    }
+    give_to_server(directory.path());
     directory
+}
+
+/// Gives a path to the user that runs the servers.
+fn give_to_server(path: &Path) {
+    if geteuid().is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).expect("a path of nobody");
+    }
 }
 
 /// The directory of the database that all servers of this process copy.

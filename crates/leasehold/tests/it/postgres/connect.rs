@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use leasehold_testkit::Certs;
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +49,7 @@ async fn by_the_host_that_can_be_written() {
 async fn with_a_password_from_the_url_the_options_or_a_file() {
     let server = PostgresServer::start();
     server.run(&["CREATE ROLE app SUPERUSER LOGIN PASSWORD 's3cr:et'"]);
-    server.require_password("app");
+    server.add_rule("host all app 127.0.0.1/32 scram-sha-256");
     let url = url_of(&server, "app");
     let with = |password: &str| url.replace("app@", &format!("app:{password}@"));
     // The server reads its rules a moment later.
@@ -72,6 +74,37 @@ async fn with_a_password_from_the_url_the_options_or_a_file() {
     works(&*open(&by_file).await).await;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(refused(&by_file).await.kind(), ErrorKind::NoPassword);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls() {
+    let (certs, others) = (Certs::make(), Certs::make());
+    let server = PostgresServer::start_with_tls(&certs);
+    let base = format!("postgres://testkit@127.0.0.1:{}/postgres", server.port());
+    let full = format!("{base}?sslmode=verify-full");
+    let verified = |by: &Certs| format!("{full}&sslrootcert={}", by.ca.display());
+    // `require` accepts any certificate if the URL names no authority.
+    for url in [verified(&certs), format!("{base}?sslmode=require")] {
+        let store = open(&url).await;
+        works(&*store).await;
+        let all = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                   WHERE application_name = 'leasehold'";
+        assert_eq!(server.run(&[all]), "t");
+    }
+    let require = verified(&others).replace("verify-full", "require");
+    for url in [verified(&others), require, full.clone()] {
+        let reason = "invalid peer certificate";
+        assert_refused(&url, ErrorKind::Unreachable, reason, &base).await;
+    }
+
+    server.run(&["CREATE ROLE app SUPERUSER LOGIN"]);
+    server.add_rule("hostssl all app 127.0.0.1/32 trust clientcert=verify-ca");
+    let url = verified(&certs).replace("testkit@", "app@");
+    let store = "postgres://app@";
+    assert_refused(&url, ErrorKind::Unauthorized, "pg_hba.conf", store).await;
+    let [cert, key] = [&certs.client, &certs.client_key].map(|it| fs::read_to_string(it).unwrap());
+    let known = OpenOptions::default().tls_identity(cert, key);
+    works(&*open_with(&url, known).await).await;
 }
 
 /// Each error names the store, and says what to do.
