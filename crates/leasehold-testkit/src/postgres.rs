@@ -32,11 +32,12 @@ const TLS: &str = "-c ssl=on -c ssl_ca_file=../ca.pem -c ssl_cert_file=../server
 /// The only user of the server, with all rights.
 const USER: &str = "testkit";
 
-/// Copies a database unless there is one, and starts its server, which need not survive a crash of the machine. The arguments
-/// are the directories of the programs and of the server, its port, the server that it follows, if it is a standby, more
-/// settings, and the directory of the database that the first server makes and all others copy.
+/// Copies a database unless there is one, and starts its server, which need not survive a crash of the machine. Each process
+/// of the server has the lock of a file, so those of a killed server end before the next one begins. The arguments are the
+/// directories of the programs and of the server, its port, the server that it follows, if it is a standby, more settings, and
+/// the directory of the database that the first server makes and all others copy.
 const SCRIPT: &str = r#"
-cd "$2" || exit
+cd "$2" && exec 9> running && flock 9 || exit
 if [ ! -e data/PG_VERSION ] && [ -n "$4" ]; then
     "$1/pg_basebackup" -D data -d "$4" -c fast --no-sync && touch data/standby.signal || exit
 elif [ ! -e data/PG_VERSION ]; then
@@ -181,7 +182,7 @@ impl PostgresServer {
         self.port
     }
 
-    /// Ends all of its processes at once, as a crash does, and starts it again.
+    /// Kills its first process, the postmaster, and starts it again when the others have ended.
     ///
     /// # Panics
     ///
@@ -191,16 +192,19 @@ impl PostgresServer {
         self.launch();
     }
 
-    /// Ends all of its processes at once, as a crash does.
+    /// Kills its first process. The others end when they notice it, unless they are stopped.
     pub(crate) fn crash(&self) {
-        self.process.signal(Signal::QUIT);
+        self.process.signal(Signal::KILL);
         eventually(TIMEOUT, || !self.process.alive());
     }
 
     /// Starts it after a crash, as the standby of a server that it copies.
     pub(crate) fn follow(&mut self, follows: String) {
-        let data = self.directory.path().join("data");
-        fs::remove_dir_all(data).expect("the data of an ended server");
+        let seconds = TIMEOUT.as_secs().to_string();
+        let mut remove = Command::new("flock");
+        remove.args(["-w", &seconds, "running", "rm", "-rf", "data"]);
+        let removed = remove.current_dir(self.directory.path()).status();
+        assert!(removed.is_ok_and(|it| it.success()), "its data is in use");
         self.setup.follows = follows;
         self.launch();
     }
@@ -212,6 +216,8 @@ impl PostgresServer {
     }
 
     fn launch(&mut self) {
+        // PostgreSQL takes the id of a process that is not reaped for a running server.
+        self.process.reap();
         let paths = [&*self.programs, self.directory.path(), self.template.path()];
         self.process = start_process(paths, self.port, &self.setup);
         self.until_ready();

@@ -17,6 +17,8 @@ const STREAM: &str = "FROM pg_stat_replication WHERE application_name = 'standby
 pub struct PostgresPair {
     servers: [PostgresServer; 2],
     primary: usize,
+    /// The process of the primary that is stopped.
+    stopped: Option<u32>,
 }
 
 impl PostgresPair {
@@ -41,6 +43,7 @@ impl PostgresPair {
         let pair = Self {
             servers: [primary, PostgresServer::start_on(|_| setup(follows))],
             primary: 0,
+            stopped: None,
         };
         pair.until_in_sync();
         pair
@@ -77,10 +80,12 @@ impl PostgresPair {
     /// # Panics
     ///
     /// If nothing is sent.
-    pub fn stop_stream(&self) {
+    pub fn stop_stream(&mut self) {
         let query = format!("SELECT pid {STREAM}");
         let pid = self.servers[self.primary].run(&[&query]);
-        kill("STOP", pid.parse().expect("a process that sends"));
+        let pid = pid.parse().expect("a process that sends");
+        kill("STOP", pid);
+        self.stopped = Some(pid);
     }
 
     /// Promotes the standby, and makes the primary the standby of it. The primary crashes before, or so long after the
@@ -101,6 +106,10 @@ impl PostgresPair {
         if let Some(overlap) = overlap {
             thread::sleep(overlap);
             self.servers[old].crash();
+        }
+        // It does not notice the crash.
+        if let Some(stopped) = self.stopped.take() {
+            kill("KILL", stopped);
         }
         let follows = self.servers[self.primary].connection();
         self.servers[old].follow(follows);

@@ -78,6 +78,11 @@ impl Supervised {
         !matches!(state, None | Some('Z' | 'X')) || threads.is_ok_and(|all| all.count() > 1)
     }
 
+    /// Reaps the program, which has ended. It gets no signal afterwards.
+    pub(crate) fn reap(&mut self) {
+        let _ = self.child.wait();
+    }
+
     /// Whether it is stopped by a signal.
     pub(crate) fn stopped(&self) -> bool {
         self.state() == Some('T')

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use leasehold_testkit::{OutputLines, RedisServer, eventually};
+use leasehold_testkit::{OutputLines, PostgresServer, RedisServer, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -23,6 +23,22 @@ fn the_clock_of_a_server_can_be_moved_both_ways() {
     server.cli(&["SET", "a", "1", "PX", "60000"]);
     server.step_clock(60_001);
     assert_eq!(server.cli(&["GET", "a"]), "");
+}
+
+/// No process of it is told to end.
+#[test]
+fn a_killed_postgres_server_is_started_again() {
+    let mut server = PostgresServer::start();
+    server.run(&["SET synchronous_commit = on", "CREATE TABLE kept ()"]);
+    let mut busy = server.psql();
+    busy.args(["-c", "SELECT pg_sleep(60)"])
+        .stderr(Stdio::null());
+    let mut busy = busy.spawn().unwrap();
+    server.restart();
+    assert!(!busy.wait().unwrap().success());
+    server.run(&["SELECT FROM kept"]);
+    let log = fs::read_to_string(server.directory().join("server.log")).unwrap();
+    assert!(!log.contains("immediate shutdown"), "{log}");
 }
 
 /// Runs itself once more in a process of its own, which starts a server and is killed.
