@@ -1,5 +1,6 @@
 //! A PostgreSQL server, and its faults.
 
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +15,10 @@ use crate::history::Fault;
 const CLIENTS: &str =
     "FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
 
-pub(super) struct Postgres(PostgresServer);
+pub(super) struct Postgres {
+    server: Mutex<PostgresServer>,
+    url: String,
+}
 
 impl Store for Postgres {
     const HAS_TIMES: bool = true;
@@ -29,11 +33,15 @@ impl Store for Postgres {
     ];
 
     fn start(_: &Plan) -> Self {
-        Self(PostgresServer::start())
+        let server = PostgresServer::start();
+        Self {
+            url: server.url(),
+            server: Mutex::new(server),
+        }
     }
 
     fn url(&self, _: usize) -> String {
-        self.0.url()
+        self.url.clone()
     }
 
     fn inject(&self, _: &Sequence, timed: &Timed) {
@@ -45,7 +53,8 @@ impl Store for Postgres {
             self.sql(&["BEGIN", statement, &sleep, "COMMIT"]);
         };
         match timed.fault {
-            // The server ends all connections, and recovers from its log.
+            Fault::CrashDatabase if timed.name == 0 => self.server.lock().unwrap().restart(),
+            // Not the postmaster, which ends all connections, and recovers from its log.
             Fault::CrashDatabase => signal(&pids("ORDER BY random() LIMIT 1"), Signal::KILL),
             Fault::TerminateBackends => {
                 let some = format!("SELECT pg_terminate_backend(pid) {CLIENTS} AND random() < 0.5");
@@ -72,7 +81,7 @@ impl Store for Postgres {
 impl Postgres {
     /// Runs statements, unless the server is recovering.
     fn sql(&self, statements: &[&str]) -> String {
-        let mut psql = self.0.psql();
+        let mut psql = self.server.lock().unwrap().psql();
         for statement in statements {
             psql.args(["-c", statement]);
         }
