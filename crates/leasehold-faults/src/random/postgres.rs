@@ -61,7 +61,10 @@ impl Store for Postgres {
                 self.sql(&[&some]);
             }
             Fault::PauseListener => {
-                let listeners = pids("AND query ILIKE 'LISTEN%' ORDER BY random() LIMIT 1");
+                // The last statement of a listener is not LISTEN, but it keeps the locks of its clients.
+                let of_listener = "AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' \
+                                   AND mode = 'ShareLock') ORDER BY random() LIMIT 1";
+                let listeners = pids(of_listener);
                 signal(&listeners, Signal::STOP);
                 thread::sleep(length);
                 signal(&listeners, Signal::CONT);
