@@ -26,6 +26,12 @@ use crate::{Result, random};
 /// The seed of the locks of clients that listen.
 const LISTENS: i64 = 3;
 
+/// The settings of the session. A pooler that lends it to others would pass them on, so they follow the message to itself. The
+/// server gives up a client that does not reply for longer, but not one that is idle (PostgreSQL 14 and later).
+const SETTINGS: &str = "SET lock_timeout = 0; SET statement_timeout = 0; \
+    SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; \
+    SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout'";
+
 /// How often the connection is checked, and observers read again, so that registrations are renewed.
 const REFRESH: Duration = Duration::from_secs(20);
 
@@ -116,16 +122,15 @@ impl Session {
     async fn probe(&mut self, pool: &Pool) -> Result<()> {
         let id = ClientId::from_random(random::bytes("the id of a connection")?);
         let own = channel(id);
-        // A server that does not reply for longer has lost this client.
-        let listen = format!(
-            "SET lock_timeout = 0; SET statement_timeout = 0; SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; LISTEN {own}"
-        );
-        self.connection.execute(&listen).await?;
+        self.connection.execute(&format!("LISTEN {own}")).await?;
         let other = pool.connection().await?;
         other.execute(&format!("NOTIFY {own}")).await?;
         pool.put_back(other);
         match timeout(PROBE, self.notifications.recv()).await {
-            Ok(Some(_)) => self.connection.execute(&format!("UNLISTEN {own}")).await,
+            Ok(Some(_)) => {
+                let settle = format!("UNLISTEN {own}; {SETTINGS}");
+                self.connection.execute(&settle).await
+            }
             _ => Err(no_notifications()),
         }
     }

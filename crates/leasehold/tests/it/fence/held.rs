@@ -237,6 +237,30 @@ async fn a_holder_is_renewed_during_its_transaction() {
     guard.release().await.unwrap();
 }
 
+/// It commits nothing, and keeps the lock from nobody.
+#[tokio::test]
+async fn a_transaction_that_is_idle_for_too_long_is_ended() {
+    let server = PostgresServer::start();
+    server.run(&[COMMITS]);
+    let client = Client::connect(&server.url()).await.unwrap();
+    let guard = client.mutex("stock").unwrap().lock().await.unwrap();
+    let token = i64::from(guard.token());
+    let mut session = session(&server.url()).await;
+    let transaction = session.transaction().await.unwrap();
+    transaction
+        .execute(HELD, &[&"stock", &token])
+        .await
+        .unwrap();
+    let last = format!(
+        "INSERT INTO commits (token) VALUES ({token}); SET idle_in_transaction_session_timeout = 1"
+    );
+    transaction.batch_execute(&last).await.unwrap();
+    eventually_async(SOON, async || transaction.client().is_closed()).await;
+    assert!(transaction.commit().await.is_err());
+    assert_eq!(server.run(&["SELECT count(*) FROM commits"]), "0");
+    guard.release().await.unwrap();
+}
+
 /// The tokens of the commits never decrease, whoever cuts the holder off, and a late transaction is not committed.
 #[tokio::test]
 async fn no_commit_is_stale() {

@@ -37,6 +37,29 @@ async fn terminated_connections_lose_no_request() {
     passes_on(&holder, &waiter, "b").await;
 }
 
+/// The server ends sessions that are idle: those without a job, which are replaced, and none that listens.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_idle_sessions_ends_no_listener() {
+    let server = PostgresServer::start();
+    server.run(&[
+        "ALTER ROLE testkit SET idle_session_timeout = '500ms'",
+        "ALTER ROLE testkit SET idle_in_transaction_session_timeout = '500ms'",
+    ]);
+    let [holder, waiter] = [open(&server.url()).await, open(&server.url()).await];
+    for store in [&holder, &waiter] {
+        until_wakeup(&**store, WakeupMode::Grants).await;
+    }
+    let holder = StoreClient::listening(&holder, 1).await;
+    let waiter = StoreClient::listening(&waiter, 2).await;
+    holder.acquire("a", 1).await;
+    assert_eq!(waiter.wait("a", 1).await, 0);
+    let only_listeners = "SELECT bool_and(state_change < now() - interval '1 s') FROM pg_stat_activity \
+                          WHERE application_name LIKE 'leasehold%'";
+    eventually_async(SOON, async || server.run(&[only_listeners]) == "t").await;
+    holder.release("a", 1).await;
+    waiter.granted("a", 1).await;
+}
+
 /// The clients of a store whose connection has ended do not listen, whatever their tables say.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_is_dead_is_passed_over() {
