@@ -21,10 +21,11 @@ use leasehold_testkit::{EtcdCluster, PostgresServer, RedisServer, ZookeeperServe
 use self::compare::{Difference, Target, compare};
 use self::corrupting_store::{CorruptingStore, Corruption};
 
-/// How many histories each store is played: half from fixed seeds, half from fresh ones.
+/// How many histories each store is played, unless `LEASEHOLD_HISTORIES` has another number: half from fixed seeds, half from
+/// fresh ones.
 const HISTORIES: usize = 2_000;
 
-/// How many histories a store of documents is played, whose every change takes two round trips and a consensus.
+/// The same for a store of documents, whose every change takes two round trips and a consensus.
 const HISTORIES_OF_DOCUMENTS: usize = 300;
 
 /// How many servers share them.
@@ -101,7 +102,7 @@ fn the_postgres_store_follows_the_rule() {
             compare(Target {
                 step: &|step_ms| server.step_clock(step_ms),
                 shape: Shape::RunningBack,
-                histories: HISTORIES / 4,
+                histories: histories(HISTORIES / 4),
                 slack: SLACK,
                 timeout: TIMEOUT,
                 part,
@@ -144,12 +145,17 @@ async fn compare_documents(
 ) -> Result<(), Difference> {
     compare(Target {
         step: &|step_ms| advance(clock, step_ms),
-        histories: HISTORIES_OF_DOCUMENTS,
+        histories: histories(HISTORIES_OF_DOCUMENTS),
         timeout: TIMEOUT,
         part,
         ..Target::new(store)
     })
     .await
+}
+
+/// The number of histories in the environment, or this one.
+fn histories(number: usize) -> usize {
+    std::env::var("LEASEHOLD_HISTORIES").map_or(number, |number| number.parse().unwrap())
 }
 
 /// Plays each part of the histories on a server of its own. Most of the time passes in waiting for replies.

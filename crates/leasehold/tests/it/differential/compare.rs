@@ -105,7 +105,7 @@ impl<'a> Target<'a> {
             shape: Shape::Standing,
             slack: Duration::ZERO,
             timeout: Duration::ZERO,
-            histories: super::HISTORIES,
+            histories: super::histories(super::HISTORIES),
             part: (0, 1),
         }
     }
