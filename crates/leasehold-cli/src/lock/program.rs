@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use leasehold::Completion;
+use ring::digest::{SHA256, digest};
 
 use crate::shell;
 
@@ -15,7 +16,7 @@ pub(crate) struct Program {
     /// The file name of the program and, behind an interpreter, that of its script: two scripts are two programs.
     pub(crate) name: String,
     /// The path of that program or script, or of the one that others such as `timeout` start; only its name if the user
-    /// leaves it to the search path. `None`: it is not known.
+    /// leaves it to the search path. The words behind an interpreter without a script. `None`: it is not known.
     pub(crate) path: Option<String>,
 }
 
@@ -57,7 +58,10 @@ fn path(command: &[OsString]) -> Option<PathBuf> {
     let (program, arguments) = command.split_first()?;
     let name = file_name(program);
     if shell::is_interpreter(&name) {
-        script(&name, arguments).map(|script| absolute(script))
+        match script(&name, arguments) {
+            Some(script) => Some(absolute(script)),
+            None => inline(&name, arguments),
+        }
     } else if shell::is_starter(&name) {
         // Not a number, a variable or a lock file.
         let started = arguments.iter().position(|it| shell::is_program(it))?;
@@ -69,11 +73,35 @@ fn path(command: &[OsString]) -> Option<PathBuf> {
     }
 }
 
-/// The script of an interpreter. The text of -c may have a password.
+/// The script of an interpreter.
 fn script<'a>(program: &str, arguments: &'a [OsString]) -> Option<&'a OsString> {
     let mut words = arguments.iter();
     let script = words.find(|it| !it.as_encoded_bytes().starts_with(b"-"))?;
     (shell::is_interpreter(program) && Path::new(script).is_file()).then_some(script)
+}
+
+/// The words by which an interpreter runs a text or a module. A text may have a password, so a part of its hash stands for
+/// it.
+fn inline(program: &str, arguments: &[OsString]) -> Option<PathBuf> {
+    let option = |letters: &[u8]| {
+        let mut pairs = arguments.windows(2);
+        pairs.find_map(|words| match words[0].as_encoded_bytes() {
+            [b'-', b'-', ..] => None,
+            [b'-', .., letter] if letters.contains(letter) => Some((*letter, &words[1])),
+            _ => None,
+        })
+    };
+    // -e of a shell has no text behind it.
+    let (letter, text) = option(b"cm").or_else(|| option(b"er"))?;
+    let text = match letter {
+        b'm' => text.to_string_lossy().into_owned(),
+        _ => {
+            let hash = digest(&SHA256, text.as_encoded_bytes());
+            let part = hash.as_ref().first_chunk().copied();
+            format!("#{:08x}", part.map_or(0, u32::from_be_bytes))
+        }
+    };
+    Some(format!("{program} -{} {text}", char::from(letter)).into())
 }
 
 fn file_name(path: &OsStr) -> String {

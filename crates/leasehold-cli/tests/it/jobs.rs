@@ -458,6 +458,47 @@ fn a_start_of_a_program_at_another_path_says_so() {
     assert_eq!(fixture.read("ran"), "shop\n".repeat(5));
 }
 
+/// One shell runs the texts of many jobs, and one interpreter their modules. A text may have a password.
+#[test]
+fn a_start_of_another_text_or_module_says_so() {
+    let (server, fixture) = Fixture::redis();
+    let python = fixture.path("python");
+    std::fs::write(&python, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(python, Permissions::from_mode(0o755)).unwrap();
+    let started = |name: &str, command: &[&str]| {
+        let args = [&["run", "-q", "--every", "1d", name, "--"][..], command].concat();
+        let output = fixture.leasehold(args).run_to_end();
+        assert_eq!(output.status.code(), Some(0));
+        stderr(&output)
+    };
+    for (name, recorded, other) in [
+        (
+            "text",
+            ["sh", "-euc", "true secret"],
+            ["sh", "-euc", "false"],
+        ),
+        ("module", ["./python", "-m", "a"], ["./python", "-m", "b"]),
+    ] {
+        assert_eq!(started(name, &recorded), "");
+        let with_date = [&recorded[..], &["2026-11-27"]].concat();
+        assert_eq!(started(name, &with_date), "");
+        let message = started(name, &other);
+        assert!(
+            message.contains("; the command was not run")
+                && message.contains("; if they are two jobs, give one of them another name"),
+            "{message}"
+        );
+        let is_named =
+            message.contains("a run of python -m a --every 1d, and this is python -m b ");
+        assert_eq!(is_named, name == "module", "{message}");
+    }
+    let record = server.cli(&["GET", "leasehold:{default:text}:completion"]);
+    assert!(
+        record.contains(" path=sh%20-c%20#") && !record.contains("secret"),
+        "{record}"
+    );
+}
+
 #[test]
 fn a_run_that_a_signal_has_ended_with_0_is_recorded_with_a_message() {
     let fixture = Fixture::with_file();

@@ -144,8 +144,9 @@ impl Job {
         })
     }
 
-    /// The same job whose record names the program or script that does the work, by a path of at most 255 bytes; a longer
-    /// one is left out. It shows that two different jobs have one name: see [`Completion::program_path`].
+    /// The same job whose record names the program or script that does the work, by a path or other words of at most
+    /// 255 bytes; longer ones are left out. It shows that two different jobs have one name: see
+    /// [`Completion::program_path`].
     #[doc(hidden)]
     #[must_use]
     pub fn program_path(&self, path: impl Into<String>) -> Self {
