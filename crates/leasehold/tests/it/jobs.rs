@@ -1,11 +1,13 @@
-//! Completions that cannot be read, and the bounds and metrics of jobs.
+//! Completions that are stored through faults, those that cannot be read, and the bounds and metrics of jobs.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use leasehold::__private::store::{Annotation, Name, Slot};
-use leasehold::{ErrorKind, Job, Ran, Run};
+use leasehold::{ErrorKind, Guard, Job, LeaseOptions, Owner, Ran, Run};
 
-use crate::harness::{Harness, SECOND, TTL};
+use crate::faulty_store::FaultMode;
+use crate::harness::{Harness, SECOND, TTL, poll_once, settle};
 use crate::isolation::listeners::Metrics;
 use crate::store_client::{assert_error, keyspace};
 use crate::store_ext::StoreExt as _;
@@ -20,6 +22,94 @@ pub(crate) async fn granted(job: &Job) -> Run {
     match job.lock().await.unwrap() {
         Ran::Now(run) => run,
         other => panic!("{other:?}"),
+    }
+}
+
+/// A run, and perhaps another hold of its owner: then its note is written before the lock is released, not with it.
+async fn granted_inside(harness: &Harness, has_outer: bool) -> (Job, Option<Guard>, Run) {
+    let owner = LeaseOptions::new().owner(&Owner::new());
+    let job = job(harness).with(owner).unwrap();
+    let outer = match has_outer {
+        true => Some(job.mutex().lock().await.unwrap()),
+        false => None,
+    };
+    let run = granted(&job).await;
+    (job, outer, run)
+}
+
+/// The store is away, or its reply is lost; with another hold of the owner, and without.
+fn faults() -> impl Iterator<Item = (FaultMode, bool)> {
+    let modes = [FaultMode::Unreachable, FaultMode::ReplyLost];
+    modes
+        .into_iter()
+        .flat_map(|mode| [(mode, false), (mode, true)])
+}
+
+#[tokio::test]
+async fn a_completion_without_a_reply_is_stored_again() {
+    for (fault_mode, has_outer) in faults() {
+        let harness = Harness::new();
+        let (job, outer, run) = granted_inside(&harness, has_outer).await;
+        harness.advance(2 * SECOND).await;
+        harness.store.set(fault_mode);
+        let mut completing = pin!(run.complete());
+        assert!(poll_once(completing.as_mut()).await.is_none());
+        harness.advance(SECOND).await;
+        assert!(poll_once(completing.as_mut()).await.is_none());
+        harness.store.set(FaultMode::None);
+        harness.advance(SECOND).await;
+        let completed = completing.await.unwrap();
+        assert!(completed.took() >= 2 * SECOND && completed.took() < TTL);
+        assert_eq!(job.last_run().await.unwrap(), Some(completed));
+        if let Some(outer) = outer {
+            outer.release().await.unwrap();
+        }
+        assert!(harness.mutex().inspect().await.unwrap().is_none());
+    }
+}
+
+/// The only attempt was applied or not, and an operator frees the lock before the next one.
+#[tokio::test]
+async fn after_a_loss_the_record_tells_whether_the_run_is_complete() {
+    for (fault_mode, has_outer) in faults() {
+        let is_complete = fault_mode == FaultMode::ReplyLost;
+        let harness = Harness::new();
+        let (job, _outer, run) = granted_inside(&harness, has_outer).await;
+        harness.store.set(fault_mode);
+        let mut completing = pin!(run.complete());
+        assert!(poll_once(completing.as_mut()).await.is_none());
+        let freed = harness.stranger().force_release().await.unwrap();
+        assert_eq!(freed.is_some(), has_outer || !is_complete);
+        harness.store.set(FaultMode::None);
+        harness.advance(SECOND).await;
+        match completing.await {
+            Ok(_) => assert!(is_complete),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+                assert!(!is_complete);
+            }
+        }
+        assert_eq!(job.last_run().await.unwrap().is_some(), is_complete);
+    }
+}
+
+#[tokio::test]
+async fn a_completion_is_tried_until_the_lock_is_lost() {
+    for has_outer in [false, true] {
+        let harness = Harness::new();
+        let (job, _outer, run) = granted_inside(&harness, has_outer).await;
+        harness.store.set(FaultMode::Unreachable);
+        let completing = tokio::spawn(run.complete());
+        settle().await;
+        harness.advance(SECOND * 10).await;
+        assert!(!completing.is_finished());
+        for _ in 0..30 {
+            harness.advance(SECOND).await;
+        }
+        let error = completing.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+        harness.store.set(FaultMode::None);
+        assert!(job.last_run().await.unwrap().is_none());
     }
 }
 
