@@ -217,6 +217,25 @@ fn a_run_that_was_cut_off_is_not_recorded() {
     }
 }
 
+/// The lock is held to the end, and then free: another start runs the job again.
+#[test]
+fn a_run_whose_record_the_store_refuses_fails() {
+    let (server, fixture) = Fixture::redis();
+    let key = "leasehold:{default:job}:completion";
+    let running = fixture.hold_until_go_on(&["--quiet", "--every", "1d", "job"]);
+    server.cli(&["RPUSH", key, "garbage"]);
+    fixture.write("go-on");
+    let message = stderr(&running.ends_with(125));
+    assert!(
+        message.contains("the run is not recorded as complete, so it may be repeated"),
+        "{message}"
+    );
+    eventually(SOON, || !fixture.is_held("job"));
+    server.cli(&["DEL", key]);
+    let again = ["run", "--every", "1d", "job"];
+    assert_eq!((code(&mut start(&fixture, &again)), runs(&fixture)), (0, 1));
+}
+
 /// A person who tries the line of a crontab also pastes its --quiet, and must know that the next night is done.
 #[test]
 fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {

@@ -24,6 +24,8 @@ pub(crate) enum FaultMode {
     TimesOut,
     /// Requests are in flight forever.
     Silent,
+    /// Batches with a note are refused for good.
+    RefusesNotes,
 }
 
 #[derive(Debug)]
@@ -54,6 +56,13 @@ impl FaultyStore {
     pub(crate) fn set(&self, fault_mode: FaultMode) {
         *self.fault_mode.lock().unwrap() = fault_mode;
     }
+}
+
+fn has_note(request: &Request) -> bool {
+    matches!(
+        request.op,
+        Op::WriteNote { .. } | Op::Release { note: Some(_), .. }
+    )
 }
 
 fn error(what: &str) -> Error {
@@ -93,6 +102,11 @@ impl ForwardingStore for FaultyStore {
                     unknown()
                 }
                 FaultMode::Silent => std::future::pending().await,
+                FaultMode::RefusesNotes if batch.iter().any(has_note) => {
+                    let error = Error::new(ErrorKind::Store, "no notes");
+                    vec![Reply::Rejected(error); count]
+                }
+                FaultMode::RefusesNotes => self.inner.apply(batch).await,
             }
         })
     }

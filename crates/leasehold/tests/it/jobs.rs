@@ -113,6 +113,24 @@ async fn a_completion_is_tried_until_the_lock_is_lost() {
     }
 }
 
+/// The lock does not stay taken for it.
+#[tokio::test]
+async fn a_completion_that_the_store_refuses_is_an_error_and_frees_the_lock() {
+    for has_outer in [false, true] {
+        let harness = Harness::new();
+        let (job, outer, run) = granted_inside(&harness, has_outer).await;
+        harness.store.set(FaultMode::RefusesNotes);
+        let error = run.complete().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+        assert!(job.last_run().await.unwrap().is_none());
+        if let Some(outer) = outer {
+            outer.release().await.unwrap();
+        }
+        harness.advance(SECOND).await;
+        assert!(harness.mutex().inspect().await.unwrap().is_none());
+    }
+}
+
 #[tokio::test]
 async fn a_record_that_cannot_be_read_is_an_error_and_can_be_removed() {
     let harness = Harness::new();
