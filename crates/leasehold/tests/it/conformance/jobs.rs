@@ -10,7 +10,7 @@ use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::jobs::granted;
-use crate::waiters::{SOON, soon, spawn_polled};
+use crate::waiters::{SOON, soon, spawn_polled, spawn_waiter};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -240,6 +240,40 @@ pub(super) async fn a_holder_that_was_cut_off_completes_nothing(fixture: Fixture
     // Its own record may not be replaced by the one that was cut off.
     let stored = second.last_run().await.unwrap().unwrap();
     assert_ne!(stored.lease, lease);
+}
+
+/// Its lease was granted for another purpose, so the client reads whether the run is complete.
+pub(super) async fn an_owner_that_enters_again_repeats_no_run(fixture: Fixture) {
+    let client = fixture.client().await;
+    let owner = LeaseOptions::new().owner(&Owner::new());
+    let job = client.job(fresh_name("entered"), DAY).unwrap();
+    let job = job.with(owner).unwrap();
+    let outer = job.mutex().lock().await.unwrap();
+    assert!(job.run(fail).await.is_err());
+    assert!(!is_completed(&job.run(succeed).await.unwrap()));
+    assert!(is_completed(&job.run(fail).await.unwrap()));
+    let count = async || job.mutex().inspect().await.unwrap().unwrap().count;
+    eventually_async(SOON, async || count().await == 1).await;
+    outer.release().await.unwrap();
+    assert!(job.mutex().inspect().await.unwrap().is_none());
+}
+
+/// A job that waits for a task of its client: only the store knows whether its run is complete.
+pub(super) async fn a_lease_is_not_handed_off_to_a_run(fixture: Fixture) {
+    let builder = Client::builder().handoff_time(SOON);
+    let client = fixture.client_with(builder).await;
+    let job = client.job(fresh_name("handed-off"), DAY).unwrap();
+    for is_complete in [false, true] {
+        let alone = job.mutex().lock().await.unwrap();
+        let next = spawn_waiter(job.mutex());
+        let runs = Arc::default();
+        let waiting = spawn_waiting(&job, &runs);
+        alone.release().await.unwrap();
+        // Its lease has tokens for a hand-off, because a task waited behind it.
+        soon(next).await.release().await.unwrap();
+        assert_eq!(is_completed(&soon(waiting).await), is_complete);
+        assert_eq!(runs.load(Ordering::SeqCst), u32::from(!is_complete));
+    }
 }
 
 pub(super) async fn a_run_that_failed_keeps_the_lock_for_a_while(fixture: Fixture) {

@@ -135,7 +135,9 @@ conformance! {
     rule {
         handoff::a_forced_release_ends_the_chain,
         handoff::after_the_limit_of_handoffs_the_process_joins_the_queue_again,
+        jobs::a_lease_is_not_handed_off_to_a_run,
         jobs::a_run_that_failed_keeps_the_lock_for_a_while,
+        jobs::an_owner_that_enters_again_repeats_no_run,
         latches::counts_ids_and_ttls_are_checked,
         leaving::a_head_that_times_out_passes_its_position_on,
         operations::a_release_of_all_permits_serves_all_waiters,
