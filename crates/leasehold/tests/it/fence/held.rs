@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::fence::postgres::{HELD, HELD_IN};
-use leasehold::{Client, LeaseOptions, Token};
+use leasehold::{Client, ErrorKind, LeaseOptions, Token};
 use leasehold_testkit::{PostgresPair, PostgresServer, eventually_async};
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -259,6 +259,31 @@ async fn a_transaction_that_is_idle_for_too_long_is_ended() {
     assert!(transaction.commit().await.is_err());
     assert_eq!(server.run(&["SELECT count(*) FROM commits"]), "0");
     guard.release().await.unwrap();
+}
+
+/// The release waits for the transaction, and fails after two seconds. Then it is repeated.
+#[tokio::test]
+async fn a_release_before_the_end_of_the_transaction_is_repeated() {
+    let server = PostgresServer::start();
+    let url = server.url();
+    let (first, second) = tokio::join!(Client::connect(&url), Client::connect(&url));
+    let mutex = second.unwrap().mutex("stock").unwrap();
+    let first = first.unwrap();
+    let guard = first.mutex("stock").unwrap().lock().await.unwrap();
+    let mut session = session(&url).await;
+    let transaction = session.transaction().await.unwrap();
+    let token = i64::from(guard.token());
+    transaction
+        .execute(HELD, &[&"stock", &token])
+        .await
+        .unwrap();
+    let error = timeout(SOON, guard.release()).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    transaction.commit().await.unwrap();
+    // Sooner than the lease ends.
+    let is_free = async || mutex.inspect().await.unwrap().is_none();
+    eventually_async(SOON, is_free).await;
 }
 
 /// The tokens of the commits never decrease, whoever cuts the holder off, and a late transaction is not committed.
