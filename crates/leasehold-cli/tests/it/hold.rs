@@ -405,8 +405,11 @@ fn a_loss_is_a_line_with_its_cause_and_an_exit_code() {
     fixture.revoke("job");
     let line = lost(hold, "revoked", "an operator freed it by force");
     assert_eq!(line["time_left_ms"], 0, "{line}");
-    let fixed = Hold::granted(&fixture, &["--lease", "3s", "job"]);
+    let fixed = ["--lease", "3s", "--at-least", "1h", "job"];
+    let fixed = Hold::granted(&fixture, &fixed);
     lost(fixed, "expired", "its fixed lease (--lease) has expired");
+    // It begins no minimum hold.
+    assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
     // The release or a message of the server detects this loss.
     let (server, fixture) = Fixture::redis();
     let mut hold = Hold::granted(&fixture, &["--ttl", "1h", "job"]);
