@@ -8,7 +8,7 @@ use hyper::body::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::connection::{Limits, Member, Stream, framed};
+use super::connection::{ClusterId, Limits, Member, Stream, framed};
 use super::error::{Failed, Remedy};
 use super::keys::Keys;
 use super::messages::{
@@ -42,9 +42,11 @@ impl Cluster {
     pub(super) fn new(address: Address, options: &OpenOptions) -> Result<Self> {
         address.credentials()?;
         let tls = address.tls(options, Some("h2"))?;
+        let id = ClusterId::default();
         let members = address.members.iter().cloned();
+        let members = members.map(|at| Member::new(at, tls.clone(), &id));
         Ok(Self {
-            members: members.map(|at| Member::new(at, tls.clone())).collect(),
+            members: members.collect(),
             keys: Keys(address.prefix.clone()),
             address,
             current: watch::Sender::new(0),
@@ -152,6 +154,10 @@ impl Cluster {
             };
             match failed.remedy {
                 Remedy::Nothing => return Err(failed),
+                Remedy::OtherCluster => {
+                    self.leave(nth);
+                    return Err(failed);
+                }
                 Remedy::OtherMember => self.leave(nth),
                 Remedy::NewToken => *lock(&self.token) = None,
             }

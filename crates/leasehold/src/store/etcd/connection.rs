@@ -1,6 +1,6 @@
 //! The connection to one member, which all calls share, and the frames of gRPC on it.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::error::{Failed, described, no_reply, not_etcd, refused};
-use super::messages::{Call, EventsReply};
+use super::messages::{AnyReply, Call, EventsReply};
 use crate::error::invalid;
 use crate::store::lock::lock;
 use crate::{Error, ErrorKind, Result, Secret};
@@ -35,11 +35,15 @@ const TOKEN: &str = "token";
 
 pub(super) type Body = Full<Bytes>;
 
+/// The id of the cluster whose reply was the first.
+pub(super) type ClusterId = Arc<OnceLock<u64>>;
+
 /// A member of the cluster.
 pub(super) struct Member {
     host: String,
     port: u16,
     tls: Option<TlsConnector>,
+    cluster: ClusterId,
     connection: Mutex<Option<SendRequest<Body>>>,
 }
 
@@ -54,6 +58,7 @@ pub(super) struct Limits {
 pub(super) struct Stream {
     body: Incoming,
     frames: Frames,
+    cluster: ClusterId,
 }
 
 /// Messages behind their prefixes, the last of which may be incomplete.
@@ -61,11 +66,16 @@ pub(super) struct Stream {
 struct Frames(Vec<u8>);
 
 impl Member {
-    pub(super) fn new((host, port): (String, u16), tls: Option<TlsConnector>) -> Self {
+    pub(super) fn new(
+        (host, port): (String, u16),
+        tls: Option<TlsConnector>,
+        cluster: &ClusterId,
+    ) -> Self {
         Self {
             host,
             port,
             tls,
+            cluster: Arc::clone(cluster),
             connection: Mutex::default(),
         }
     }
@@ -126,9 +136,8 @@ impl Member {
         let bytes = body.to_bytes();
         check(status, &headers, &bytes)?;
         outcome(trailers.as_ref().unwrap_or(&headers))?;
-        let message = Frames(bytes.into()).take();
-        let message = message.and_then(|message| message.ok_or_else(not_etcd));
-        message.map_err(Failed::unanswered)
+        let message = Frames(bytes.into()).take(&self.cluster)?;
+        message.ok_or_else(|| Failed::unanswered(not_etcd()))
     }
 
     /// Sends a request, and returns the replies to it as they come.
@@ -145,6 +154,7 @@ impl Member {
         Ok(Stream {
             body: response.into_body(),
             frames: Frames::default(),
+            cluster: Arc::clone(&self.cluster),
         })
     }
 
@@ -276,7 +286,8 @@ impl Stream {
     /// The next message. Cancelled, it loses nothing.
     pub(super) async fn next(&mut self) -> Result<EventsReply> {
         loop {
-            if let Some(message) = self.frames.take()? {
+            let message = self.frames.take(&self.cluster);
+            if let Some(message) = message.map_err(|failed| failed.error)? {
                 return Ok(message);
             }
             match self.body.frame().await {
@@ -295,23 +306,31 @@ impl Stream {
 }
 
 impl Frames {
-    /// The next message that has arrived as a whole.
-    fn take<M: Message + Default>(&mut self) -> Result<Option<M>> {
+    /// The next message that has arrived as a whole, which must be a reply of this cluster.
+    fn take<M: Message + Default>(&mut self, cluster: &ClusterId) -> Result<Option<M>, Failed> {
+        let strange = || Failed::unanswered(not_etcd());
         let Some([flag, length @ ..]) = self.0.first_chunk::<PREFIX>() else {
             return Ok(None);
         };
         let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
         if *flag != 0 {
-            return Err(not_etcd());
+            return Err(strange());
         } else if length > REPLY_MAX {
-            return Err(unreachable("a message is too long"));
+            return Err(Failed::unanswered(unreachable("a message is too long")));
         } else if self.0.len() < PREFIX + length {
             return Ok(None);
         }
         let rest = self.0.split_off(PREFIX + length);
         let whole = std::mem::replace(&mut self.0, rest);
-        let message = M::decode(&whole[PREFIX..]);
-        message.map(Some).map_err(|_| not_etcd())
+        let bytes = &whole[PREFIX..];
+        let AnyReply { header } = AnyReply::decode(bytes).map_err(|_| strange())?;
+        if let Some(id) = header.map(|it| it.cluster_id).filter(|id| *id != 0) {
+            let first = *cluster.get_or_init(|| id);
+            if first != id {
+                return Err(Failed::other_cluster(first, id));
+            }
+        }
+        M::decode(bytes).map(Some).map_err(|_| strange())
     }
 }
 
@@ -327,26 +346,53 @@ pub(super) fn framed(message: &impl Message) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::messages::{LeaseGrant, LeaseReply, TransactionReply};
+    use super::super::error::Remedy;
+    use super::super::messages::{Header, LeaseReply, TransactionReply};
     use super::*;
 
     #[test]
     fn messages_come_in_any_pieces_and_none_is_made_up() {
-        let sent = [5, 0, i64::MAX].map(|ttl| LeaseGrant { ttl });
+        let cluster = ClusterId::default();
+        let sent = [5, 0, i64::MAX].map(|ttl| LeaseReply { id: 1, ttl });
         let bytes: Vec<_> = sent.iter().flat_map(framed).collect();
         let mut frames = Frames::default();
         let mut received = Vec::new();
         for byte in bytes {
             frames.0.push(byte);
-            received.extend(frames.take::<LeaseGrant>().unwrap());
+            received.extend(frames.take::<LeaseReply>(&cluster).unwrap());
         }
         assert_eq!((received, frames.0.len()), (sent.to_vec(), 0));
         for strange in ["<html></html>", "\x01\0\0\0\0", "\0\0\0\0\x02\x12\x7f"] {
-            let taken = Frames(strange.into()).take::<TransactionReply>();
-            assert_eq!(taken.unwrap_err().kind(), ErrorKind::InvalidConfig);
+            let taken = Frames(strange.into()).take::<TransactionReply>(&cluster);
+            assert_eq!(taken.unwrap_err().error.kind(), ErrorKind::InvalidConfig);
         }
-        let long = Frames(b"\0\xff\xff\xff\xff".to_vec()).take::<LeaseReply>();
-        assert_eq!(long.unwrap_err().kind(), ErrorKind::Unreachable);
+        let long = Frames(b"\0\xff\xff\xff\xff".to_vec()).take::<LeaseReply>(&cluster);
+        assert_eq!(long.unwrap_err().error.kind(), ErrorKind::Unreachable);
+    }
+
+    /// Its change was applied there, and grants nothing here.
+    #[test]
+    fn a_reply_of_another_cluster_than_the_first_is_refused() {
+        let cluster = ClusterId::default();
+        let take = |cluster_id| {
+            let header = Header {
+                cluster_id,
+                revision: 7,
+            };
+            let reply = TransactionReply {
+                header: Some(header),
+                succeeded: true,
+                replies: Vec::new(),
+            };
+            Frames(framed(&reply).into()).take::<TransactionReply>(&cluster)
+        };
+        for known in [0, 10, 10, 0] {
+            assert!(take(known).unwrap().unwrap().succeeded);
+        }
+        let refused = take(11).unwrap_err();
+        assert_eq!(refused.remedy, Remedy::OtherCluster);
+        assert!(refused.is_certain && !refused.error.is_transient());
+        assert!(take(10).is_ok());
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(super) enum Remedy {
     Nothing,
     OtherMember,
     NewToken,
+    /// The member is of another cluster. Only the next call goes to another one.
+    OtherCluster,
 }
 
 impl Failed {
@@ -50,6 +52,18 @@ impl Failed {
             error,
             is_certain: true,
             remedy: Remedy::Nothing,
+        }
+    }
+
+    /// The reply is one of another cluster than the first. Nothing was applied in the first.
+    pub(super) fn other_cluster(first: u64, found: u64) -> Self {
+        let message = format!(
+            "a member is of the etcd cluster {found:x}, and the one that replied first is of {first:x}; name the members of \
+             one cluster in the store URL; if the cluster was restored from a backup, restart all programs that use it"
+        );
+        Self {
+            remedy: Remedy::OtherCluster,
+            ..Self::certain(invalid(message))
         }
     }
 

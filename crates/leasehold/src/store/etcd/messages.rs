@@ -40,8 +40,18 @@ calls! {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Header {
+    /// 0: unknown.
+    #[prost(uint64, tag = "1")]
+    pub(super) cluster_id: u64,
     #[prost(int64, tag = "3")]
     pub(super) revision: i64,
+}
+
+/// The part that all replies have.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct AnyReply {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
 }
 
 /// A key with its value.

@@ -1,5 +1,6 @@
 //! Members that are killed, a cluster that restarts, and a full database.
 
+use leasehold::__private::store::Reply;
 use leasehold_core::Outcome;
 
 use super::*;
@@ -37,6 +38,32 @@ async fn a_member_that_is_killed_is_replaced() {
         waiter.events();
         cluster.restart(killed);
     }
+}
+
+/// The cluster that replies first is the store. Another one grants nothing, and says what is wrong.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_another_cluster_is_refused() {
+    let mut first = EtcdCluster::start();
+    let other = EtcdCluster::start();
+    let url = format!("{},{}", first.url(), other.host(0));
+    let store = open(&url).await;
+    let token = granted(&*store, acquire("a", 1)).await;
+    first.kill9(0);
+    eventually_async(SOON, async || match send(&*store, acquire("b", 1)).await {
+        Reply::Rejected(error) if error.kind() == ErrorKind::InvalidConfig => {
+            assert_error(&error, ErrorKind::InvalidConfig, &["etcd cluster", &url]);
+            true
+        }
+        Reply::Rejected(_) | Reply::Unknown(_) => false,
+        granted @ Reply::Applied { .. } => panic!("{granted:?}"),
+    })
+    .await;
+    first.restart(0);
+    until_works(&*store, "works").await;
+    until_wakeup(&*store, WakeupMode::Grants).await;
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
+    assert_eq!(applied(&*store, release("a", 1)).await, Outcome::Released);
+    assert!(granted(&*store, acquire("a", 2)).await > token);
 }
 
 #[tokio::test(flavor = "multi_thread")]
