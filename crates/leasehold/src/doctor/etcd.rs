@@ -33,14 +33,18 @@ pub(super) fn check(facts: &EtcdFacts) -> Vec<Finding> {
 
 fn members(facts: &EtcdFacts, voters: usize) -> Finding {
     const CHECK: &str = "members";
+    let named = facts.statuses.len();
     match voters {
+        fewer if fewer < named => Finding::warning(CHECK, format!("the store URL names {named}, and {fewer} vote"))
+            .because("if one of them is a cluster of its own with the same id, two clients can hold a lock")
+            .fix("name each member once, and start other clusters with another --initial-cluster-token"),
         0 | 1 => Finding::warning(CHECK, "one member")
             .because("its disk is the only copy: if it is lost, all locks are, and tokens start again by the clock")
             .fix("add two members: etcdctl member add"),
         even if even.is_multiple_of(2) => Finding::note(CHECK, format!("{even} members, an even number"))
             .because("they survive no more failures than one member less")
             .fix("add or remove a member"),
-        odd if facts.statuses.len() < 2 => {
+        odd if named < 2 => {
             Finding::note(CHECK, format!("{odd} members, of which the store URL names one"))
                 .because("while that one is down, this client has no locks")
                 .fix("name all members in the store URL: etcd://HOST,HOST,HOST")
@@ -66,11 +70,14 @@ fn access(facts: &EtcdFacts) -> Finding {
 fn member(facts: &MemberFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(error) = &facts.error {
-        findings.push(
-            Finding::warning("member", format!("it does not reply: {error}"))
+        findings.push(match facts.is_foreign {
+            true => Finding::danger("cluster", error)
+                .because("clients that start while the first member is down use another cluster than the others")
+                .fix("name the members of one cluster in the store URL"),
+            false => Finding::warning("member", format!("it does not reply: {error}"))
                 .because("the cluster survives one failure less")
                 .fix("start it, or remove it from the cluster and from the store URL"),
-        );
+        });
     }
     findings.extend(version(facts));
     findings.extend(facts.alarms.iter().map(|it| alarm(it)));
@@ -143,6 +150,7 @@ mod tests {
             quota: None,
             alarms: Vec::new(),
             error: None,
+            is_foreign: false,
         };
         EtcdFacts {
             name: "etcds://app@a,b,c".into(),
@@ -155,9 +163,13 @@ mod tests {
         }
     }
 
-    const CHANGES: [ChangeOf<EtcdFacts>; 14] = [
+    const CHANGES: [ChangeOf<EtcdFacts>; 16] = [
         (Ok, "", |_| {}),
         (Warning, "members", |it| it.voters = Some(1)),
+        (Warning, "members", |it| {
+            it.voters = Some(1);
+            it.statuses.truncate(1);
+        }),
         (Note, "members", |it| it.voters = Some(4)),
         (Note, "members", |it| it.statuses.truncate(1)),
         (Unknown, Finding::INCOMPLETE, |it| {
@@ -187,6 +199,11 @@ mod tests {
         (Warning, "member", |it| {
             it.statuses[0].version = None;
             it.statuses[0].error = Some("no reply".into());
+        }),
+        (Danger, "cluster", |it| {
+            it.statuses[2].version = None;
+            it.statuses[2].error = Some("it is of another cluster".into());
+            it.statuses[2].is_foreign = true;
         }),
     ];
 

@@ -30,6 +30,8 @@ pub(crate) struct MemberFacts {
     pub(crate) quota: Option<u64>,
     /// What it reports about itself, such as `NOSPACE`.
     pub(crate) alarms: Vec<String>,
-    /// Why it does not reply.
+    /// Why it does not reply, or its reply is refused.
     pub(crate) error: Option<String>,
+    /// Whether it belongs to another cluster than the first member that replied.
+    pub(crate) is_foreign: bool,
 }

@@ -92,12 +92,14 @@ impl Cluster {
 
     /// A call of one member.
     #[cfg(feature = "doctor")]
-    pub(super) async fn ask_member<C: Call>(&self, nth: usize, request: &C) -> Result<C::Reply> {
+    pub(super) async fn ask_member<C: Call>(
+        &self,
+        nth: usize,
+        request: &C,
+    ) -> Result<C::Reply, Failed> {
         let end = Instant::now() + self.limit;
-        let called = self
-            .call_member::<C>(nth, &framed(request), true, end)
-            .await;
-        called.map_err(|failed| failed.error)
+        self.call_member::<C>(nth, &framed(request), true, end)
+            .await
     }
 
     /// What each of these keys has, if it exists.

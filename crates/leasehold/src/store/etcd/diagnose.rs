@@ -2,6 +2,7 @@
 
 use super::SERVICE;
 use super::cluster::Cluster;
+use super::error::{Failed, Remedy};
 use super::messages::{Members, Range, Status, StatusReply};
 use crate::Result;
 use crate::store::diagnose::{EtcdFacts, MemberFacts};
@@ -51,11 +52,12 @@ async fn collect(name: String, address: Address, options: &OpenOptions) -> Resul
 }
 
 impl MemberFacts {
-    fn of(address: String, status: Result<StatusReply>) -> Self {
-        let (status, error) = match status {
+    fn of(address: String, status: Result<StatusReply, Failed>) -> Self {
+        let (status, failed) = match status {
             Ok(status) => (status, None),
-            Err(error) => (StatusReply::default(), Some(error.to_string())),
+            Err(failed) => (StatusReply::default(), Some(failed)),
         };
+        let is_foreign = |failed: &Failed| failed.remedy == Remedy::OtherCluster;
         let size = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
         let alarms = status.errors.iter();
         Self {
@@ -64,7 +66,8 @@ impl MemberFacts {
             size: size(status.size),
             quota: Some(size(status.quota)).filter(|quota| *quota > 0),
             alarms: alarms.map(|alarm| alarm.trim().to_owned()).collect(),
-            error,
+            is_foreign: failed.as_ref().is_some_and(is_foreign),
+            error: failed.map(|failed| failed.error.to_string()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use leasehold::doctor::Severity::{self, Danger, Note, Warning};
 use leasehold_testkit::EtcdCluster;
 
-use super::{diagnose, found};
+use super::{assert_found, diagnose, found};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_has_members_a_version_and_a_quota() {
@@ -22,6 +22,9 @@ async fn a_cluster_has_members_a_version_and_a_quota() {
     assert_eq!(found(&report, "members").severity, Severity::Ok);
     let named = format!("etcd://{}", three.host(2));
     assert_eq!(found(&diagnose(&named).await, "members").severity, Note);
+    let two_clusters = format!("{named},{}", one.host(0));
+    let report = diagnose(&two_clusters).await;
+    assert_found(&report, "cluster", Danger, "etcd cluster", "one cluster");
     three.kill9(0);
     three.kill9(1);
     let report = diagnose(&three.url()).await;
