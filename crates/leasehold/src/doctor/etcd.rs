@@ -1,5 +1,7 @@
 //! Checks of an etcd cluster.
 
+use std::time::Duration;
+
 use super::Finding;
 use crate::store::diagnose::{EtcdFacts, MemberFacts};
 
@@ -10,6 +12,9 @@ const SUPPORTED_SINCE: (u32, u32) = (3, 5);
 /// The default of `--quota-backend-bytes`.
 const QUOTA: u64 = 2 * 1024 * 1024 * 1024;
 
+/// How long a dead waiter may delay those behind it.
+const SESSION_MAX: Duration = Duration::from_secs(10);
+
 pub(super) fn check(facts: &EtcdFacts) -> Vec<Finding> {
     let mut findings: Vec<_> = facts.statuses.iter().flat_map(member).collect();
     findings.extend(Finding::incomplete(
@@ -19,6 +24,7 @@ pub(super) fn check(facts: &EtcdFacts) -> Vec<Finding> {
     ));
     findings.extend(facts.voters.map(|voters| members(facts, voters)));
     findings.push(access(facts));
+    findings.extend(facts.session.and_then(session));
     if let Some(error) = &facts.reading {
         findings.push(
             Finding::danger("quorum", format!("the keys cannot be read: {error}"))
@@ -64,6 +70,15 @@ fn access(facts: &EtcdFacts) -> Finding {
             .because("everybody who reaches the port can change every lock")
             .fix("etcdctl user add root; etcdctl user grant-role root root; etcdctl auth enable; see docs/etcd.md"),
     }
+}
+
+/// A lease lasts at least one and a half election timeouts.
+fn session(lasts: Duration) -> Option<Finding> {
+    let observed = format!("sessions last {} s", lasts.as_secs());
+    let finding = Finding::note("session", observed)
+        .because("a dead waiter delays those behind it for so long")
+        .fix("set --election-timeout=6000 or less");
+    (lasts > SESSION_MAX).then_some(finding)
 }
 
 /// The findings about a member.
@@ -156,6 +171,7 @@ mod tests {
             name: "etcds://app@a,b,c".into(),
             statuses: ["a", "b", "c"].map(member).into(),
             voters: Some(3),
+            session: Some(SESSION_MAX),
             has_user: true,
             has_tls: true,
             reading: None,
@@ -163,7 +179,7 @@ mod tests {
         }
     }
 
-    const CHANGES: [ChangeOf<EtcdFacts>; 16] = [
+    const CHANGES: [ChangeOf<EtcdFacts>; 17] = [
         (Ok, "", |_| {}),
         (Warning, "members", |it| it.voters = Some(1)),
         (Warning, "members", |it| {
@@ -176,6 +192,7 @@ mod tests {
             it.voters = None;
             it.missing.push("the members".into());
         }),
+        (Note, "session", |it| it.session = Some(2 * SESSION_MAX)),
         (Note, "access", |it| it.has_tls = false),
         (Warning, "access", |it| it.has_user = false),
         (Danger, "quorum", |it| it.reading = Some("no reply".into())),

@@ -1,5 +1,7 @@
 //! Facts about an etcd cluster.
 
+use std::time::Duration;
+
 /// The facts about an etcd cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct EtcdFacts {
@@ -9,6 +11,8 @@ pub(crate) struct EtcdFacts {
     pub(crate) statuses: Vec<MemberFacts>,
     /// The number of members that vote. `None`: it cannot be read.
     pub(crate) voters: Option<usize>,
+    /// How long a session of a silent client lasts. `None`: no lease is granted.
+    pub(crate) session: Option<Duration>,
     /// Whether the URL names a user.
     pub(crate) has_user: bool,
     pub(crate) has_tls: bool,

@@ -12,8 +12,8 @@ use super::connection::{ClusterId, Limits, Member, Stream, framed};
 use super::error::{Failed, Remedy};
 use super::keys::Keys;
 use super::messages::{
-    Authenticate, Call, EventsRequest, LeaseGrant, LeaseKeepAlive, LeaseRevoke, Pair, Transaction,
-    range,
+    Authenticate, Call, EventsRequest, LeaseGrant, LeaseKeepAlive, LeaseReply, LeaseRevoke, Pair,
+    Transaction, range,
 };
 use crate::fork::Process;
 use crate::store::lock::lock;
@@ -127,10 +127,10 @@ impl Cluster {
         stream.await.map_err(|failed| failed.error)
     }
 
-    /// A new lease, which ends after this time without a renewal.
-    pub(super) async fn grant(&self, ttl: Duration) -> Result<i64> {
+    /// A new lease, which ends after this time without a renewal, or later if the cluster allows no lease as short as that.
+    pub(super) async fn grant(&self, ttl: Duration) -> Result<LeaseReply> {
         let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
-        Ok(self.ask(&LeaseGrant { ttl }).await?.id)
+        self.ask(&LeaseGrant { ttl }).await
     }
 
     /// Renews a lease. Returns whether it is there.

@@ -1,9 +1,11 @@
-//! Collects the facts about a cluster for [`doctor`](crate::doctor). Changes nothing.
+//! Collects the facts about a cluster for [`doctor`](crate::doctor). Changes no key.
 
-use super::SERVICE;
+use std::time::Duration;
+
 use super::cluster::Cluster;
 use super::error::{Failed, Remedy};
 use super::messages::{Members, Range, Status, StatusReply};
+use super::{SERVICE, inbox};
 use crate::Result;
 use crate::store::diagnose::{EtcdFacts, MemberFacts};
 use crate::store::members::Address;
@@ -32,6 +34,11 @@ async fn collect(name: String, address: Address, options: &OpenOptions) -> Resul
     }
     let prefix = &cluster.keys.0;
     let reading = cluster.ask(&Range::keys(prefix, prefix, 1)).await.err();
+    let lease = cluster.grant(inbox::TTL).await.ok();
+    if let Some(lease) = &lease {
+        // If it is not revoked, it ends by itself.
+        let _ = cluster.revoke(lease.id).await;
+    }
     let (mut voters, mut missing) = (None, Vec::new());
     match cluster.ask(&Members {}).await {
         Ok(reply) => {
@@ -44,6 +51,7 @@ async fn collect(name: String, address: Address, options: &OpenOptions) -> Resul
         name,
         statuses,
         voters,
+        session: lease.map(|it| Duration::from_secs(u64::try_from(it.ttl).unwrap_or(0))),
         has_user,
         has_tls,
         reading: reading.map(|error| error.to_string()),

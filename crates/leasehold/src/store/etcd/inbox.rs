@@ -29,7 +29,7 @@ use crate::store::lock::lock;
 use crate::store::sessions::{Clients, Notifier, PROBE};
 
 /// How long a lease lasts without a renewal, and how often it is renewed.
-const TTL: Duration = Duration::from_secs(10);
+pub(super) const TTL: Duration = Duration::from_secs(10);
 const RENEWAL: Duration = Duration::from_millis(3_300);
 
 /// How many renewals lie between two messages to itself.
@@ -66,7 +66,7 @@ impl Notifier for Inbox {
     }
 
     async fn begin(&self, clients: &Clients) -> Result<Session> {
-        let lease = self.cluster.grant(TTL).await?;
+        let lease = self.cluster.grant(TTL).await?.id;
         *lock(&self.lease) = Some(lease);
         let watched = EventsOf {
             key: self.inbox.clone().into(),

@@ -73,7 +73,7 @@ impl Marks {
 
     async fn make(&self, cluster: &Cluster) -> Result<String> {
         let requested = BootClock.now();
-        let lease = cluster.grant(TTL).await?;
+        let lease = cluster.grant(TTL).await?.id;
         let mark = lease.to_string();
         let put = Put {
             key: cluster.keys.mark(&mark).into(),

@@ -7,12 +7,14 @@ use super::{assert_found, diagnose, found};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_has_members_a_version_and_a_quota() {
-    let one = EtcdCluster::start();
+    let slow = EtcdCluster::options().argument("--election-timeout=7000");
+    let one = slow.start(1);
     let report = diagnose(&one.url()).await;
     for (check, severity) in [
         ("members", Warning),
         ("access", Warning),
         ("space", Severity::Ok),
+        ("session", Note),
     ] {
         assert_eq!(found(&report, check).severity, severity, "{report:#?}");
     }
