@@ -17,9 +17,14 @@ const JARS: &str = "zookeeper";
 
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// Further lines of the configuration of a [`ZookeeperServer`].
-#[derive(Clone, Debug)]
-pub struct Zookeeper(String);
+/// Options of a [`ZookeeperServer`].
+#[derive(Clone, Debug, Default)]
+pub struct Zookeeper {
+    /// Further lines of the configuration.
+    lines: String,
+    /// Whether a server that has lost the majority can be read.
+    has_read_only_mode: bool,
+}
 
 /// Running servers of ZooKeeper. Their ports are for clients, for the other servers, for their elections, and for clients
 /// over TLS.
@@ -39,7 +44,25 @@ impl ZookeeperServer {
     /// If Java or ZooKeeper is missing, or they do not come up.
     #[must_use]
     pub fn with(count: usize, lines: &str) -> Self {
-        Self::begin(count, &Zookeeper(lines.to_owned()), None)
+        let program = Zookeeper {
+            lines: lines.to_owned(),
+            ..Zookeeper::default()
+        };
+        Self::begin(count, &program, None)
+    }
+
+    /// Three servers, each of which can be read if it has lost the others.
+    ///
+    /// # Panics
+    ///
+    /// As [`ZookeeperServer::with`].
+    #[must_use]
+    pub fn with_read_only_mode() -> Self {
+        let program = Zookeeper {
+            has_read_only_mode: true,
+            ..Zookeeper::default()
+        };
+        Self::begin(3, &program, None)
     }
 
     /// One server, whose URL is over TLS with a certificate for `localhost` and `127.0.0.1`.
@@ -50,7 +73,7 @@ impl ZookeeperServer {
     #[must_use]
     pub fn tls() -> Self {
         let certs = Arc::new(Certs::make());
-        Self::begin(1, &Zookeeper(String::new()), Some(&certs))
+        Self::begin(1, &Zookeeper::default(), Some(&certs))
     }
 
     /// The URL of the store for all servers.
@@ -103,7 +126,7 @@ impl Program for Zookeeper {
              clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=srvr,dump\n\
              maxClientCnxns=0\nforceSync=no\n{}\n",
             data.display(),
-            members.program.0
+            members.program.lines
         );
         if members.ports.len() > 1 {
             for (nth, [_, peer, election, _]) in members.ports.iter().enumerate() {
@@ -130,7 +153,10 @@ impl Program for Zookeeper {
         fs::write(&file, config).expect("a configuration");
         let (jars, file) = (format!("{}/*", jars.display()), file.display().to_string());
         let options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"];
-        let argv = [&["java"][..], &options, &["-cp", &jars, MAIN, &file]].concat();
+        let is_readable = members.program.has_read_only_mode;
+        let read_only = format!("-Dreadonlymode.enabled={is_readable}");
+        let options = [&["java", &read_only][..], &options].concat();
+        let argv = [&options[..], &["-cp", &jars, MAIN, &file]].concat();
         argv.into_iter().map(str::to_owned).collect()
     }
 

@@ -174,6 +174,21 @@ async fn over_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_read_only_says_so() {
+    let mut ensemble = ZookeeperServer::with_read_only_mode();
+    ensemble.kill9(0);
+    ensemble.kill9(1);
+    let url = format!("zookeeper://127.0.0.1:{}", ensemble.port(2));
+    // It waits for the others for two seconds.
+    eventually_async(SOON, async || {
+        let error = refused(&url).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        error.to_string().contains("is read-only")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_one_clear_error() {
     let redis = RedisServer::start();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -12,6 +12,7 @@ use tokio_rustls::TlsConnector;
 
 use super::error;
 use super::jute::{Reader, Writer};
+use super::request::code;
 use crate::fork::Process;
 use crate::{Result, Secret};
 
@@ -137,13 +138,18 @@ impl Connection {
             0 => &[0; 16],
             _ => &self.session.password,
         });
-        self.output.add(&request.flag(false).0);
+        // A server that has lost the majority replies only to a client that would read from it.
+        self.output.add(&request.flag(true).0);
         self.output.send().await?;
         let reply = self.input.frame().await?;
         let mut reader = Reader(&reply);
         let read = (reader.int(), reader.int(), reader.long(), reader.bytes());
         let (Some(0), Some(timeout), Some(id), Some(password)) = read else {
-            return Err(error::not_zookeeper());
+            // The session is refused as other requests are.
+            return Err(match reply.ends_with(&code::NOT_READ_ONLY.to_be_bytes()) {
+                true => error::read_only(),
+                false => error::not_zookeeper(),
+            });
         };
         let is_read_only = reader.flag().unwrap_or(false);
         if is_read_only {

@@ -27,7 +27,8 @@ pub(super) fn not_zookeeper() -> Error {
 }
 
 pub(super) fn read_only() -> Error {
-    let message = "the server is read-only: it has lost the majority of its ensemble";
+    let message = "the server is read-only, because it has lost the majority of its ensemble; start the servers that are down, \
+                   and check the network between them";
     Error::new(ErrorKind::Unreachable, message)
 }
 
