@@ -104,6 +104,41 @@ impl ZookeeperServer {
         })
     }
 
+    /// Closes a session that has nodes, as a client that has its id and its password. `None`: there is none, or it has ended.
+    pub fn close_session(&self, drawn: usize) -> Option<()> {
+        let port = self.port(self.running().next()?);
+        let dump = ask(port, "dump")?;
+        // The line above the nodes of a session.
+        let lines = dump.lines();
+        let ids = lines.filter_map(|line| line.strip_prefix("0x")?.strip_suffix(':'));
+        let ids: Vec<_> = ids.collect();
+        let id = u64::from_str_radix(ids.get(drawn % ids.len().max(1))?, 16).ok()?;
+        let connect = [
+            // The version, and the last transaction that was seen.
+            &[0_u8; 12][..],
+            &10_000_u32.to_be_bytes(),
+            &id.to_be_bytes(),
+            &16_u32.to_be_bytes(),
+            &password(id),
+            // Not to read from a server without a majority.
+            &[0_u8],
+        ]
+        .concat();
+        // The number of the request, and its kind.
+        let close = [1_i32, -11].map(i32::to_be_bytes).concat();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+        for body in [connect, close] {
+            let length = u32::try_from(body.len()).ok()?.to_be_bytes();
+            stream.write_all(&[&length[..], &body].concat()).ok()?;
+            let mut length = [0; 4];
+            stream.read_exact(&mut length).ok()?;
+            let mut reply = vec![0; u32::from_be_bytes(length) as usize];
+            stream.read_exact(&mut reply).ok()?;
+        }
+        Some(())
+    }
+
     /// Whether a session has a node.
     #[must_use]
     pub fn has_ephemeral(&self, path: &str) -> bool {
@@ -167,6 +202,18 @@ impl Program for Zookeeper {
             members.certs.is_none() || TcpStream::connect(("127.0.0.1", secure)).is_ok();
         is_secure && ask(client, "srvr").is_some_and(|reply| reply.contains("Mode: "))
     }
+}
+
+/// The password of a session, which its server makes by Java's `Random` from its id.
+fn password(id: u64) -> Vec<u8> {
+    const MULTIPLIER: u64 = 0x5_DEEC_E66D;
+    let mut state = id ^ 0xB341_5C00 ^ MULTIPLIER;
+    let mut next = || {
+        state = state.wrapping_mul(MULTIPLIER).wrapping_add(11);
+        // The upper 32 of 48 bits.
+        ((state >> 16) as u32).to_le_bytes()
+    };
+    (0..4).flat_map(|_| next()).collect()
 }
 
 /// The reply to a command of four letters. `None`: nobody replies.

@@ -50,6 +50,7 @@ labelled! {
         RestartMembers: "`kill -9` of all members of etcd or ZooKeeper, restart with their data",
         CompactRevisions: "compaction of the revisions in etcd",
         RevokeSession: "the lease of a session in etcd revoked",
+        CloseSession: "a session in ZooKeeper closed by another client",
         PromoteStandby: "promotion of a PostgreSQL standby, its primary ended before or after it",
         SlowServer: "a server without a reply, because the machine was busy",
     }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use leasehold_testkit::{Members, Program, Proxy};
+use leasehold_testkit::{Members, Program, Proxy, eventually};
 
 use super::plan::Plan;
 use super::server_faults::disturb;
@@ -13,6 +13,9 @@ use super::{Sequence, Store, Timed};
 use crate::history::Fault;
 
 const MEMBERS: usize = 3;
+
+/// How long the members may take to obey a command: they may be without a leader.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A program whose members have faults.
 pub(super) trait FaultyProgram: Program + Send + 'static {
@@ -24,10 +27,8 @@ pub(super) trait FaultyProgram: Program + Send + 'static {
     /// The number of the member that leads. `None`: there is no leader now.
     fn leader_of(members: &Members<Self>) -> Option<usize>;
 
-    /// Injects a fault that only this program has.
-    fn inject(_: &Members<Self>, timed: &Timed) {
-        panic!("{:?} is not a fault of a member", timed.fault);
-    }
+    /// Injects a fault that only this program has. `None`: the members refused it.
+    fn inject(members: &Members<Self>, timed: &Timed) -> Option<()>;
 }
 
 pub(super) struct Cluster<P> {
@@ -86,7 +87,7 @@ impl<P: FaultyProgram> Store for Cluster<P> {
                 members.resume(member);
             }
             Fault::RestartMembers => members.restart_all(length),
-            _ => P::inject(members, timed),
+            _ => eventually(TIMEOUT, || P::inject(members, timed).is_some()),
         }
     }
 }

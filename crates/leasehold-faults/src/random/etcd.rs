@@ -1,16 +1,11 @@
 //! The faults of an etcd cluster.
 
-use std::time::Duration;
-
-use leasehold_testkit::{Etcd, EtcdCluster, eventually};
+use leasehold_testkit::{Etcd, EtcdCluster};
 use serde_json::Value;
 
 use super::Timed;
 use super::cluster::FaultyProgram;
 use crate::history::Fault;
-
-/// How long the members may take to obey a command: they may be without a leader.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl FaultyProgram for Etcd {
     const SCHEME: &'static str = "etcd";
@@ -34,11 +29,11 @@ impl FaultyProgram for Etcd {
         Some(cluster.leader())
     }
 
-    fn inject(cluster: &EtcdCluster, timed: &Timed) {
-        eventually(TIMEOUT, || match timed.fault {
-            Fault::CompactRevisions => compact(cluster).is_some(),
-            _ => revoke_session(cluster, timed.length_ms as usize).is_some(),
-        });
+    fn inject(cluster: &EtcdCluster, timed: &Timed) -> Option<()> {
+        match timed.fault {
+            Fault::CompactRevisions => compact(cluster),
+            _ => revoke_session(cluster, timed.length_ms as usize),
+        }
     }
 }
 

@@ -2,12 +2,18 @@
 
 use leasehold_testkit::{Zookeeper, ZookeeperServer};
 
+use super::Timed;
 use super::cluster::FaultyProgram;
 use crate::history::Fault;
 
 impl FaultyProgram for Zookeeper {
     const SCHEME: &'static str = "zookeeper";
-    const FAULTS: &'static [Fault] = &[Fault::KillMember, Fault::StopMember, Fault::RestartMembers];
+    const FAULTS: &'static [Fault] = &[
+        Fault::KillMember,
+        Fault::StopMember,
+        Fault::RestartMembers,
+        Fault::CloseSession,
+    ];
 
     fn start_members(count: usize) -> ZookeeperServer {
         ZookeeperServer::with(count, "")
@@ -15,5 +21,9 @@ impl FaultyProgram for Zookeeper {
 
     fn leader_of(ensemble: &ZookeeperServer) -> Option<usize> {
         ensemble.leader()
+    }
+
+    fn inject(ensemble: &ZookeeperServer, timed: &Timed) -> Option<()> {
+        ensemble.close_session(timed.length_ms as usize)
     }
 }
