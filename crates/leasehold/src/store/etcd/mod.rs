@@ -1,8 +1,8 @@
 //! The store in etcd: a document for each name, over gRPC.
 //!
 //! A document is replaced by a transaction that compares its revision, and a batch is one transaction of nested ones. etcd
-//! has no clock for its users, so the rule runs by the time of [`Optimistic`]; [`marks`] say how old a document is at least.
-//! Leases are used for that, and for messages between processes ([`inbox`]); no exclusion rests on them.
+//! has no clock for its users, so the rule runs by the time of [`Optimistic`]; [`marks`] say how old a document is at least, by
+//! leases that nobody may revoke. Those of sessions are for messages between processes ([`inbox`]); no exclusion rests on them.
 //!
 //! Reads are linearizable. A write without a reply is unknown, and is never sent again.
 
