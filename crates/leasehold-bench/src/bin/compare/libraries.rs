@@ -94,9 +94,9 @@ const LIBRARIES: [(&str, &[&str], &Language); 10] = [
     ("curator", &["default"], &JAVA),
 ];
 
-/// The names of the libraries other than Leasehold.
+/// The names of the libraries.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    LIBRARIES.iter().map(|library| library.0).skip(1)
+    LIBRARIES.iter().map(|library| library.0)
 }
 
 pub(super) fn all() -> impl Iterator<Item = LibraryVariant> {

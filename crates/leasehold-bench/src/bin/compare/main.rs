@@ -47,7 +47,7 @@ const ROUNDS: usize = 3;
 #[derive(Debug, clap::Parser)]
 #[command(name = "cargo xtask bench compare")]
 struct Options {
-    /// Libraries to measure beside Leasehold, separated by commas; all if not given
+    /// Libraries to measure, separated by commas, and always Leasehold; all if not given
     #[arg(long, value_name = "LIBRARY", value_delimiter = ',')]
     #[arg(value_parser = PossibleValuesParser::new(libraries::names()))]
     only: Vec<String>,
