@@ -92,8 +92,8 @@ pub(crate) struct Settings {
     /// What to measure
     #[arg(long, value_enum, default_value_t = Uncontended)]
     pub(crate) scenario: Scenario,
-    /// Tasks in each process; 64 if not given, 256 for independent and renew without SQLite, 1 for uncontended and
-    /// watched
+    /// Tasks in each process; 64 if not given, 256 for independent and renew without SQLite and PostgreSQL, 1 for
+    /// uncontended and watched
     #[arg(long, value_name = "N", value_parser = up_to::<u16>(10_000))]
     #[arg(default_value = "1", hide_default_value = true, default_value_ifs = [
         ("scenario", "contended", "64"), ("scenario", "many", "64"),
@@ -222,7 +222,8 @@ impl Options {
         if settings.section > SECTION_MAX {
             return Err("--section can be 1 s at most".into());
         }
-        if self.store.starts_with("sqlite:") && !given("tasks") {
+        let waits_for_disk = ["sqlite:", "postgres"];
+        if waits_for_disk.iter().any(|it| self.store.starts_with(it)) && !given("tasks") {
             settings.tasks = settings.tasks.min(TASKS_ON_DISK);
         }
         let interval = settings.ttl / RENEWALS_PER_TTL;
@@ -300,6 +301,7 @@ mod tests {
     fn tasks_that_wait_for_a_disk_are_fewer_and_durations_may_have_no_unit() {
         for (line, part) in [
             ("sqlite:/file --scenario independent", "tasks: 64,"),
+            ("postgres://h/d --scenario renew", "tasks: 64,"),
             (
                 "memory: --scenario contended --section 0.5",
                 "section: 500ms,",

@@ -9,13 +9,14 @@ use crate::report::Findings;
 use crate::target::{Session, Target};
 use crate::{Result, print_step};
 
-/// The number of slices of a run. The first of each side only warms up.
+/// The number of slices of each side. The first one only warms up.
 ///
-/// Many, so that both sides see the same machine; not too many, as each begins and ends with tasks
+/// Many, so that all sides see the same machine; not too many, as each begins and ends with tasks
 /// that do not all run.
-const SLICES: u32 = 20;
+const ROUNDS: usize = 10;
 
-/// Acquires and releases in slices, both sides in turn: ours, other, other, ours and so on.
+/// Acquires and releases in slices, the sides in turn, and each of them at each place of a round. Beside many tasks of
+/// ours, a side is one of them.
 pub(super) async fn measure(
     settings: &Settings,
     target: &Target,
@@ -35,22 +36,26 @@ pub(super) async fn measure(
             false => Lock::Baseline(plain.baseline_lock(name)?.advisory(settings.advisory)),
         });
     }
-    let (mut ours, mut other) = (Pairs::new(ours), Pairs::new(other));
+    let mut sides = vec![Pairs::new(ours), Pairs::new(other)];
+    if settings.scenario == Scenario::Independent {
+        sides.push(Pairs::new(vec![Lock::Ours(session.mutex("one-task")?)]));
+    }
     print_step("measuring");
-    for slice in 0..SLICES {
-        let side = match slice % 4 {
-            0 | 3 => &mut ours,
-            _ => &mut other,
-        };
-        side.run(settings.duration / SLICES, &session).await?;
-        if slice < 2 {
+    let count = sides.len();
+    let slices = ROUNDS * count;
+    for slice in 0..slices {
+        let side = &mut sides[(slice + slice / count) % count];
+        let length = settings.duration / slices as u32;
+        side.run(length, &session).await?;
+        if slice < count {
             side.reset();
         }
     }
-    Ok((report(settings, &ours, &other), None))
+    let figures = report(settings, &sides[0], &sides[1], sides.get(2));
+    Ok((figures, None))
 }
 
-fn report(settings: &Settings, ours: &Pairs, other: &Pairs) -> Value {
+fn report(settings: &Settings, ours: &Pairs, other: &Pairs, one_task: Option<&Pairs>) -> Value {
     let mut report = ours.figures();
     report["tasks"] = settings.tasks.into();
     report["threads"] = settings.threads.into();
@@ -58,7 +63,9 @@ fn report(settings: &Settings, ours: &Pairs, other: &Pairs) -> Value {
     report["ratio"] = json!({
         "throughput": ratio(ours.per_second(), other.per_second()),
         "p50": ratio(ours.quantile_us(0.5), other.quantile_us(0.5)),
+        "throughput_to_one_task": one_task.map(|one| ratio(ours.per_second(), one.per_second())),
     });
+    report["one_task"] = one_task.map(Pairs::figures).into();
     report
 }
 
@@ -77,7 +84,11 @@ mod tests {
         (side.calls, side.busy) = (Some(150), Duration::from_millis(500));
         *lock(&side.latencies) = latencies(1..=100);
         let settings = Settings::of(Scenario::Uncontended);
-        let report = report(&settings, &side, &Pairs::new(Vec::new()));
+        let mut one_task = Pairs::new(Vec::new());
+        one_task.busy = Duration::from_secs(1);
+        *lock(&one_task.latencies) = latencies(1..=10);
+        let other = Pairs::new(Vec::new());
+        let report = report(&settings, &side, &other, Some(&one_task));
         check(
             &report,
             &[
@@ -87,6 +98,8 @@ mod tests {
                 ("p95_us", 95.0),
                 ("p99_us", 99.0),
                 ("ratio.p50", 0.0),
+                ("ratio.throughput_to_one_task", 20.0),
+                ("one_task.acquisitions_per_second", 10.0),
                 ("raw.commands_per_acquisition", UNKNOWN),
             ],
         );
