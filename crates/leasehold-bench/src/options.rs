@@ -32,7 +32,7 @@ const SECTION_MAX: Duration = Duration::from_secs(1);
 const WITH_TASKS: &[Scenario] = &[Uncontended, Independent, Contended, Many, Renew, Watched];
 
 /// The options that only some scenarios have.
-const SCENARIOS_OF: [(&str, &[Scenario]); 12] = [
+const SCENARIOS_OF: [(&str, &[Scenario]); 11] = [
     ("tasks", WITH_TASKS),
     ("threads", WITH_TASKS),
     ("processes", &[Contended, Many, Observe]),
@@ -44,7 +44,6 @@ const SCENARIOS_OF: [(&str, &[Scenario]); 12] = [
     ("election", &[Wakeup, Observe]),
     ("leases", &[Renew]),
     ("ttl", &[Renew]),
-    ("advisory", &[Uncontended, Independent, Contended]),
 ];
 
 /// Measure what a lock costs at a store.
@@ -76,7 +75,7 @@ pub(crate) struct Options {
     pub(crate) settings: Settings,
     /// Seconds to measure; 5 if not given
     ///
-    /// wakeup takes six seconds more. renew observes renewals for that long, two thirds of the ttl if
+    /// wakeup takes six seconds more. contended takes this time for each kind of lock. renew observes renewals for that long, two thirds of the ttl if
     /// not given, so that every lease is renewed twice; the whole run takes two and a half times that,
     /// and the time to take and release the locks.
     #[arg(long, value_name = "S", value_parser = up_to::<u16>(3_600))]
@@ -108,7 +107,6 @@ pub(crate) struct Settings {
     pub(crate) section: Duration,
     /// contended: of a hundred acquisitions so many read, and the others write; without it the lock is a mutex
     #[arg(long, value_name = "PERCENT", value_parser = up_to::<u8>(99))]
-    #[arg(conflicts_with = "advisory")]
     pub(crate) reads: Option<u8>,
     /// many: number of locks; 1000 if not given
     #[arg(long, value_name = "N", value_parser = up_to::<u32>(1_000_000))]
@@ -130,16 +128,15 @@ pub(crate) struct Settings {
     /// renew: ttl of these locks
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     pub(crate) ttl: Duration,
-    /// postgres:// advisory locks as the baseline, by one connection for each task; contended measures them instead of
-    /// leasehold
-    #[arg(long, value_enum)]
-    pub(crate) advisory: Option<Advisory>,
     /// Threads that run the tasks of a process
     #[arg(long, value_name = "N", value_parser = up_to::<u16>(256), default_value_t = 1)]
     pub(crate) threads: u16,
     /// The time that counts.
     #[arg(skip)]
     pub(crate) duration: Duration,
+    /// contended: advisory locks of PostgreSQL instead of leasehold.
+    #[arg(skip)]
+    pub(crate) advisory: Option<Advisory>,
 }
 
 /// What to measure.
@@ -212,9 +209,6 @@ impl Options {
                         that processes share"
                     .into(),
             );
-        }
-        if settings.advisory.is_some() && !self.store.starts_with("postgres") {
-            return Err("--advisory is for postgres://".into());
         }
         if scenario == Observe && settings.observers < settings.processes {
             return Err("--observers must be at least as many as --processes".into());
@@ -344,7 +338,6 @@ mod tests {
             ),
             ("redis://h --scenario contended --tasks 0", "--tasks"),
             ("memory: --scenario wakeup", "one process"),
-            ("memory: --scenario contended --advisory wait", "postgres"),
             ("memory: --scenario many --processes 2", "one process"),
             (
                 "redis://h --scenario observe --observers 2 --processes 3",

@@ -182,10 +182,14 @@ fn advisory_locks_exclude_each_other() {
     let url = format!("postgres://testkit@127.0.0.1:{}/postgres", server.port());
     let report = report(&url, &["uncontended"]);
     assert_near(number(&report, "raw.commands_per_acquisition"), 2.0, 0.1);
-    for advisory in ["wait", "poll"] {
-        let args = ["contended", "--tasks", "4", "--processes", "2"];
-        let args = [&args[..], &["--advisory", advisory]].concat();
-        check_contention(&url, &args, 2);
+    let args = ["contended", "--tasks", "4", "--processes", "2"];
+    let report = check_contention(&url, &args, 2);
+    for advisory in ["advisory_wait", "advisory_poll"] {
+        let advisory = &report[advisory];
+        assert_eq!(advisory["exclusion"]["held"], true, "{report}");
+        let ratio = number(&report, "acquisitions") / number(advisory, "acquisitions");
+        assert_near(number(advisory, "ratio.throughput"), ratio, 0.001);
+        assert!(number(advisory, "wait.p99_us") > 0.0);
     }
 }
 

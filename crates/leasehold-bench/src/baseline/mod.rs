@@ -162,11 +162,8 @@ impl BaselineLock {
     }
 
     /// The same lock, which waits in this way in PostgreSQL.
-    pub(crate) fn advisory(self, advisory: Option<Advisory>) -> Self {
-        Self {
-            advisory: advisory.unwrap_or_default(),
-            ..self
-        }
+    pub(crate) fn advisory(self, advisory: Advisory) -> Self {
+        Self { advisory, ..self }
     }
 
     /// Acquires and releases once, each in a call of its own.

@@ -6,7 +6,6 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use leasehold::Secret;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::{Client, Config, NoTls, Statement};
@@ -17,7 +16,7 @@ use crate::{Result, failed};
 const POLL: Duration = Duration::from_millis(50);
 
 /// How a session waits for an advisory lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Advisory {
     /// In the server, by `pg_advisory_lock`
     #[default]

@@ -33,7 +33,7 @@ pub(super) async fn measure(
         let name = format!("baseline/{task}");
         other.push(match is_watched {
             true => Lock::Ours(plain.mutex(name)?),
-            false => Lock::Baseline(plain.baseline_lock(name)?.advisory(settings.advisory)),
+            false => Lock::Baseline(plain.baseline_lock(name)?),
         });
     }
     let mut sides = vec![Pairs::new(ours), Pairs::new(other)];

@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 
 pub(super) use self::tasks::serve;
 use self::tasks::{Share, Tasks};
+use crate::baseline::Advisory;
 use crate::clock::Window;
 use crate::format::{fine, per, ratio, round};
-use crate::options::Settings;
+use crate::options::{Scenario, Settings};
 use crate::report::Findings;
 use crate::target::{Session, Target};
 use crate::workers::Workers;
@@ -29,24 +30,52 @@ const WARM_UP_MIN: Duration = Duration::from_millis(300);
 const WRITER_WAIT_SECTIONS: u32 = 3;
 const WRITER_WAIT: Duration = Duration::from_millis(25);
 
-/// Lets all tasks lock and release for the duration.
+/// Lets all tasks lock and release for the duration, and then do the same with the locks that are compared.
 pub(super) async fn measure(
     settings: &Settings,
     target: &Target,
     session: Session,
 ) -> Result<Findings> {
-    let shares = if settings.processes == 1 {
-        let tasks = Tasks::new(session, settings, 0)?;
-        print_step("measuring");
-        vec![tasks.run(window(settings)).await?]
-    } else {
-        let mut workers = Workers::start(target, settings, settings.processes).await?;
-        print_step("measuring");
-        let shares = workers.ask(&window(settings)).await?;
-        workers.finish().await?;
-        shares
+    let shares = run(settings, target, &session).await?;
+    let (mut figures, mut failure) = findings(settings, &shares);
+    for (name, other) in compared(settings, &session).await {
+        let others = run(&other, target, &session).await?;
+        let (mut of_other, failed) = findings(&other, &others);
+        of_other["ratio"] = ratios(&Share::total(&shares), &Share::total(&others));
+        figures[name] = of_other;
+        failure = failure.or(failed);
+    }
+    Ok((figures, failure))
+}
+
+/// The locks that are compared, by the names of their figures: advisory locks, if the baseline can have them.
+async fn compared(settings: &Settings, session: &Session) -> Vec<(&'static str, Settings)> {
+    let mutexes = settings.scenario == Scenario::Contended && settings.reads.is_none();
+    if !mutexes || !matches!(session.baseline.database().await, Ok(Some(_))) {
+        return Vec::new();
+    }
+    let advisory = |advisory| Settings {
+        advisory: Some(advisory),
+        ..settings.clone()
     };
-    Ok(findings(settings, &shares))
+    vec![
+        ("advisory_wait", advisory(Advisory::Wait)),
+        ("advisory_poll", advisory(Advisory::Poll)),
+    ]
+}
+
+/// Lets all tasks lock and release: in processes of their own, which begin anew, if the store can be shared.
+async fn run(settings: &Settings, target: &Target, session: &Session) -> Result<Vec<Share>> {
+    if target.is_private() {
+        let tasks = Tasks::new(session.clone(), settings, 0)?;
+        print_step("measuring");
+        return Ok(vec![tasks.run(window(settings)).await?]);
+    }
+    let mut workers = Workers::start(target, settings, settings.processes).await?;
+    print_step("measuring");
+    let shares = workers.ask(&window(settings)).await?;
+    workers.finish().await?;
+    Ok(shares)
 }
 
 fn window(settings: &Settings) -> Window {
@@ -95,6 +124,22 @@ fn findings(settings: &Settings, shares: &[Share]) -> Findings {
         )
     });
     (all, failure)
+}
+
+/// What we did, divided by what others did.
+fn ratios(ours: &Share, other: &Share) -> Value {
+    let [count, of_other] = [ours, other].map(|share| per(share.counts.acquisitions, 1));
+    let wait = |quantile| {
+        ratio(
+            ours.waits.quantile_us(quantile),
+            other.waits.quantile_us(quantile),
+        )
+    };
+    json!({
+        "throughput": ratio(count, of_other),
+        "wait_p50": wait(0.5),
+        "wait_p99": wait(0.99),
+    })
 }
 
 /// The critical sections, if there are any.

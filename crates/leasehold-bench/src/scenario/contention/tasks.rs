@@ -114,11 +114,10 @@ impl Tasks {
         });
         let tasks: Result<Vec<_>> = (0..settings.tasks)
             .map(|task| {
-                let baseline = settings
-                    .advisory
-                    .map(|_| session.baseline_lock(0))
-                    .transpose()?;
-                let baseline = baseline.map(|lock| lock.advisory(settings.advisory));
+                let baseline = match settings.advisory {
+                    Some(advisory) => Some(session.baseline_lock(0)?.advisory(advisory)),
+                    None => None,
+                };
                 Task::new(u64::from(number) << 32 | u64::from(task), baseline)
             })
             .collect();
