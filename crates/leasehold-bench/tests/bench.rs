@@ -48,9 +48,9 @@ fn report_of(store: &str, seconds: &str, args: &[&str]) -> Value {
 /// The number at a path such as `held.renewals`.
 #[track_caller]
 fn number(report: &Value, path: &str) -> f64 {
-    let value = path.split('.').fold(report, |value, name| &value[name]);
-    let number = value.as_f64();
-    number.unwrap_or_else(|| panic!("{path} is {value} in {report}"))
+    let value = report.pointer(&format!("/{}", path.replace('.', "/")));
+    let number = value.and_then(Value::as_f64);
+    number.unwrap_or_else(|| panic!("{path} is {value:?} in {report}"))
 }
 
 #[track_caller]
@@ -153,6 +153,16 @@ fn tasks_of_several_processes_exclude_each_other() {
         let report = check_contention(&store, &args, 3);
         let writers = number(&report, "writers.wait.count");
         assert!(writers > 0.0 && writers < number(&report, "wait.count"));
+        let ratio = number(&report, "acquisitions") / number(&report, "mutex.acquisitions");
+        assert_near(number(&report, "mutex.ratio.throughput"), ratio, 0.001);
+        let apart = &report["writer_apart"];
+        // All others read in the first process.
+        let writes = number(apart, "by_process.1.acquisitions");
+        assert!(writes > 0.0 && writes < number(apart, "acquisitions"));
+        assert!(number(apart, "writers.wait.count") >= writes);
+        for other in [&report["mutex"], apart] {
+            assert_eq!(other["exclusion"]["held"], true, "{report}");
+        }
         let args = ["many", "--names", "50", "--tasks", "8", "--processes", "2"];
         assert_eq!(check_contention(&store, &args, 2)["names"], 50);
     }

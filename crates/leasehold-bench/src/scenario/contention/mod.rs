@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 pub(super) use self::tasks::serve;
-use self::tasks::{Share, Tasks};
+use self::tasks::{ALL_READ, Share, Tasks};
 use crate::baseline::Advisory;
 use crate::clock::Window;
 use crate::format::{fine, per, ratio, round};
@@ -45,13 +45,32 @@ pub(super) async fn measure(
         figures[name] = of_other;
         failure = failure.or(failed);
     }
+    if settings.reads.is_some() && !target.is_private() {
+        let apart = Settings {
+            reads: Some(ALL_READ),
+            tasks: settings.tasks.saturating_mul(settings.processes),
+            processes: 2,
+            ..settings.clone()
+        };
+        let (of_writer, failed) = findings(&apart, &run(&apart, target, &session).await?);
+        figures["writer_apart"] = of_writer;
+        failure = failure.or(failed);
+    }
     Ok((figures, failure))
 }
 
-/// The locks that are compared, by the names of their figures: advisory locks, if the baseline can have them.
+/// The locks that are compared, by the names of their figures: with a read-write lock the mutex, with that advisory locks,
+/// if the baseline can have them.
 async fn compared(settings: &Settings, session: &Session) -> Vec<(&'static str, Settings)> {
-    let mutexes = settings.scenario == Scenario::Contended && settings.reads.is_none();
-    if !mutexes || !matches!(session.baseline.database().await, Ok(Some(_))) {
+    if settings.reads.is_some() {
+        let mutex = Settings {
+            reads: None,
+            ..settings.clone()
+        };
+        return vec![("mutex", mutex)];
+    }
+    let is_contended = settings.scenario == Scenario::Contended;
+    if !is_contended || !matches!(session.baseline.database().await, Ok(Some(_))) {
         return Vec::new();
     }
     let advisory = |advisory| Settings {
@@ -162,8 +181,11 @@ fn writers(settings: &Settings, total: &Share) -> Value {
         return Value::Null;
     }
     let aim = settings.section * WRITER_WAIT_SECTIONS + WRITER_WAIT;
+    let section_us = settings.section.as_secs_f64() * 1e6;
+    let beyond = total.writer_waits.quantile_us(0.99) - section_us;
     json!({
         "wait": total.writer_waits.spread(),
+        "wait_p99_beyond_section_us": round(beyond.max(0.0)),
         "wait_p99_aim_us": round(aim.as_secs_f64() * 1e6),
     })
 }

@@ -23,6 +23,9 @@ use crate::worker::{Orders, reply};
 use crate::workers::Job;
 use crate::{Failure, Result, failed};
 
+/// So many reads of a hundred: the tasks of the first process only read, and in each other one a single task only writes.
+pub(super) const ALL_READ: u8 = 100;
+
 /// The number of waits that a task keeps before it records them: few locks, little memory.
 const WAITS_KEPT: usize = 256;
 
@@ -108,11 +111,15 @@ impl Tasks {
         let locks: Result<Vec<_>> = (0..settings.names)
             .map(|name| session.mutex(name))
             .collect();
-        let rw_lock = settings.reads.map(|reads| {
+        let (count, reads) = match settings.reads {
+            Some(ALL_READ) if number > 0 => (1, Some(0)),
+            reads => (settings.tasks, reads),
+        };
+        let rw_lock = reads.map(|reads| {
             let lock = session.rw_lock("rw")?;
             Ok::<_, Failure>((lock, reads))
         });
-        let tasks: Result<Vec<_>> = (0..settings.tasks)
+        let tasks: Result<Vec<_>> = (0..count)
             .map(|task| {
                 let baseline = match settings.advisory {
                     Some(advisory) => Some(session.baseline_lock(0)?.advisory(advisory)),

@@ -40,7 +40,7 @@ fn share(by_task: [u64; 2], wait_us: u64) -> Share {
 
 #[test]
 fn figures_are_what_was_counted() {
-    let shares = [share([200, 280], 100), share([360, 360], 300)];
+    let shares = [share([200, 280], 100), share([360, 360], 3_000)];
     let (figures, failure) = findings(&settings(2), &shares);
     check(
         &figures,
@@ -50,11 +50,12 @@ fn figures_are_what_was_counted() {
             ("handoffs", 600.0),
             ("handoffs_per_acquisition", 0.5),
             ("commands_per_acquisition", 0.25),
-            // 480 waits of 100 and 720 of 300.
-            ("wait.p50_us", 300.0),
-            ("wait.max_us", 300.0),
+            // 480 waits of 100 and 720 of 3,000.
+            ("wait.p50_us", 3_000.0),
+            ("wait.max_us", 3_000.0),
             ("fairness.wait_p99_per_p50", 1.0),
-            ("writers.wait.p99_us", 300.0),
+            ("writers.wait.p99_us", 3_000.0),
+            ("writers.wait_p99_beyond_section_us", 2_000.0),
             ("writers.wait_p99_aim_us", 28_000.0),
             ("fairness.process_share_min", 0.4),
             ("fairness.process_share_max", 0.6),
