@@ -176,6 +176,9 @@ fn primitives_are_measured_beside_the_mutex() {
     for row in ["mutex", "permit", "permit_beside_1000_holders"] {
         assert_near(number(&report[row], "commands_per_acquisition"), 2.0, 0.5);
     }
+    for row in ["mutexes", "permits", "reads"] {
+        assert!(number(&report[row], "ratio.server_cpu") > 0.0, "{report}");
+    }
     let readers = &report["local_readers"];
     assert!(
         number(readers, "commands_per_acquisition") < 0.5,

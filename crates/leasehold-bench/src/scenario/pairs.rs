@@ -12,6 +12,7 @@ use crate::baseline::BaselineLock;
 use crate::format::{per, round};
 use crate::latencies::{Latencies, lock};
 use crate::target::Session;
+use crate::usage::Usage;
 use crate::{Result, failed};
 
 /// The pairs of some tasks.
@@ -22,6 +23,8 @@ pub(super) struct Pairs {
     pub(super) busy: Duration,
     /// `None`: the store has no calls to count.
     pub(super) calls: Option<u64>,
+    /// The processor time of the server. `None`: there is no server, or it refuses.
+    pub(super) server: Option<Duration>,
     pub(super) latencies: Arc<Mutex<Latencies>>,
 }
 
@@ -40,6 +43,7 @@ impl Pairs {
             locks,
             busy: Duration::ZERO,
             calls: None,
+            server: None,
             latencies: Arc::default(),
         }
     }
@@ -51,7 +55,7 @@ impl Pairs {
 
     /// Lets all tasks run for a duration.
     pub(super) async fn run(&mut self, duration: Duration, session: &Session) -> Result<()> {
-        let calls = session.calls();
+        let before = Usage::now(session).await?;
         let start = Instant::now();
         let end = start + duration;
         let locks = self.locks.drain(..);
@@ -63,8 +67,12 @@ impl Pairs {
             self.locks.push(lock);
         }
         self.busy += start.elapsed();
-        if let (Some(before), Some(after)) = (calls, session.calls()) {
-            *self.calls.get_or_insert(0) += after - before;
+        let used = Usage::now(session).await?.since(&before);
+        if let Some(calls) = used.calls {
+            *self.calls.get_or_insert(0) += calls;
+        }
+        if let Some(stats) = used.server {
+            *self.server.get_or_insert_default() += stats.cpu;
         }
         Ok(())
     }
@@ -81,6 +89,12 @@ impl Pairs {
         lock(&self.latencies).quantile_us(quantile)
     }
 
+    /// The processor time of the server for a pair. `None`: not counted.
+    pub(super) fn server_us(&self) -> Option<f64> {
+        let cpu = self.server?.as_secs_f64() * 1e6;
+        Some(cpu / per(self.count().max(1), 1))
+    }
+
     pub(super) fn figures(&self) -> Value {
         json!({
             "acquisitions_per_second": self.per_second(),
@@ -88,6 +102,7 @@ impl Pairs {
             "p95_us": self.quantile_us(0.95),
             "p99_us": self.quantile_us(0.99),
             "commands_per_acquisition": self.calls.map(|calls| round(per(calls, self.count()))),
+            "server_cpu_us_per_acquisition": self.server_us().map(round),
         })
     }
 }

@@ -31,8 +31,11 @@ const OTHERS: [(&str, u32); 2] = [
     ("permit_beside_1000_holders", 1_000),
 ];
 
-/// The row to which the others are compared.
-const MUTEX: &str = "mutex";
+/// The tasks with a name each, whose requests travel together: about 64 in each call, as a Redis server has four stripes.
+const BATCHED: u32 = 256;
+
+/// The name of a row, and the locks of its tasks.
+type Row = (&'static str, Vec<Lock>);
 
 /// The ttl of leases whose renewal is measured. Each is renewed three times in it.
 const TTL: Duration = Duration::from_secs(3);
@@ -44,14 +47,7 @@ pub(super) async fn measure(
     session: Session,
 ) -> Result<Findings> {
     metrics_recorder::install();
-    let mut rows = vec![
-        (MUTEX, vec![Lock::Ours(session.mutex(MUTEX)?)]),
-        (
-            "permit",
-            vec![Lock::Permit(session.semaphore("permit", PERMITS)?)],
-        ),
-        ("read", vec![Lock::Read(session.rw_lock("read")?)]),
-    ];
+    let mut rows = kinds(&session, ["mutex", "permit", "read"], 1)?;
     let others = target.reopen(&session)?;
     let mut held = Vec::new();
     for (name, count) in OTHERS {
@@ -65,6 +61,7 @@ pub(super) async fn measure(
     let lock = session.rw_lock("readers")?;
     let readers = (0..MANY).map(|_| Lock::Read(lock.clone()));
     rows.push(("local_readers", readers.collect()));
+    rows.extend(kinds(&session, ["mutexes", "permits", "reads"], BATCHED)?);
     let rows = rows.into_iter();
     let mut rows: Vec<_> = rows
         .map(|(name, locks)| (name, Pairs::new(locks)))
@@ -85,6 +82,19 @@ pub(super) async fn measure(
     print_step("measuring renewals");
     let [mutexes, permits] = renewals(&session, (settings.duration / 2).max(TTL)).await?;
     Ok((report(&rows, &mutexes, &permits), None))
+}
+
+/// Rows of mutexes, permits and reads, each with so many tasks, and a name for each of these.
+fn kinds(session: &Session, names: [&'static str; 3], tasks: u32) -> Result<Vec<Row>> {
+    let mut rows: Vec<Row> = names.map(|name| (name, Vec::new())).into();
+    for task in 0..tasks {
+        let [mutex, permit, read] = names.map(|name| format!("{name}/{task}"));
+        rows[0].1.push(Lock::Ours(session.mutex(mutex)?));
+        let semaphore = session.semaphore(permit, PERMITS)?;
+        rows[1].1.push(Lock::Permit(semaphore));
+        rows[2].1.push(Lock::Read(session.rw_lock(read)?));
+    }
+    Ok(rows)
 }
 
 /// Holds many mutexes, and then as many permits of one semaphore.
@@ -126,18 +136,22 @@ fn calls(used: &Usage) -> Option<f64> {
     Some(per(used.calls?, used.renewals))
 }
 
-/// Each row has its ratios to the mutex, which is the first one.
+/// Each row has its ratios to the last one of mutexes before it, or to itself.
 fn report(rows: &[(&str, Pairs)], mutexes: &Usage, permits: &Usage) -> Value {
     let mut report = json!({});
+    let mut mutex = &rows[0].1;
     for (name, pairs) in rows {
+        if name.starts_with("mutex") {
+            mutex = pairs;
+        }
         let mut figures = pairs.figures();
         let seconds = pairs.busy.as_secs_f64().max(1e-9);
         let requests = pairs.calls.map(|calls| round(per(calls, 1) / seconds));
         figures["requests_per_second"] = requests.into();
-        let mutex = &rows[0].1;
         figures["ratio"] = json!({
             "throughput": ratio(pairs.per_second(), mutex.per_second()),
             "p50": ratio(pairs.quantile_us(0.5), mutex.quantile_us(0.5)),
+            "server_cpu": pairs.server_us().zip(mutex.server_us()).map(|(us, of_mutex)| ratio(us, of_mutex)),
         });
         report[*name] = figures;
     }
@@ -172,12 +186,15 @@ mod tests {
         let pairs = |seconds: u64, micros: u64, calls: Option<u64>| {
             let mut pairs = Pairs::new(Vec::new());
             (pairs.busy, pairs.calls) = (Duration::from_secs(seconds), calls);
+            pairs.server = Some(Duration::from_micros(micros * 10));
             *lock(&pairs.latencies) = latencies([micros; 100]);
             pairs
         };
         let rows = [
-            (MUTEX, pairs(1, 100, Some(200))),
+            ("mutex", pairs(1, 100, Some(200))),
             ("permit", pairs(2, 150, None)),
+            ("mutexes", pairs(1, 20, None)),
+            ("permits", pairs(1, 24, None)),
         ];
         let used = |calls: Option<u64>, cpu_us: u64| Usage {
             duration: TTL,
@@ -195,6 +212,8 @@ mod tests {
                 ("permit.requests_per_second", UNKNOWN),
                 ("permit.ratio.throughput", 0.5),
                 ("permit.ratio.p50", 1.5),
+                ("permit.server_cpu_us_per_acquisition", 15.0),
+                ("permits.ratio.server_cpu", 1.2),
                 ("renewal.mutexes.calls_each", 0.1),
                 ("renewal.permits.server_cpu_us_each", 6.0),
                 ("renewal.ratio.calls", UNKNOWN),
