@@ -12,7 +12,9 @@ use jiff::SignedDuration;
 use leasehold::Secret;
 use serde::{Deserialize, Serialize};
 
-use self::Scenario::{Contended, Independent, Many, Observe, Renew, Uncontended, Wakeup, Watched};
+use self::Scenario::{
+    Contended, Independent, Many, Observe, Primitives, Renew, Uncontended, Wakeup, Watched,
+};
 use crate::Result;
 use crate::baseline::Advisory;
 use crate::target::Target;
@@ -29,6 +31,9 @@ const RENEWALS_PER_TTL: u32 = 3;
 /// The longest critical section: every task shall have the lock at least once in a while.
 const SECTION_MAX: Duration = Duration::from_secs(1);
 
+/// The most waiters of `wakeup`, each of which has connections and a timer of its own.
+const WAKEUP_WAITERS_MAX: u16 = 500;
+
 const WITH_TASKS: &[Scenario] = &[Uncontended, Independent, Contended, Many, Renew, Watched];
 
 /// The options that only some scenarios have.
@@ -39,7 +44,7 @@ const SCENARIOS_OF: [(&str, &[Scenario]); 11] = [
     ("section", &[Contended]),
     ("reads", &[Contended]),
     ("names", &[Many]),
-    ("waiters", &[Wakeup]),
+    ("waiters", &[Wakeup, Primitives]),
     ("observers", &[Observe]),
     ("election", &[Wakeup, Observe]),
     ("leases", &[Renew]),
@@ -113,8 +118,11 @@ pub(crate) struct Settings {
     #[arg(default_value = "1", hide_default_value = true)]
     #[arg(default_value_if("scenario", "many", "1000"))]
     pub(crate) names: u32,
-    /// wakeup: number of waiters while the server's work is measured
-    #[arg(long, value_name = "N", value_parser = up_to::<u16>(500), default_value_t = 1)]
+    /// wakeup: number of waiters while the server's work is measured, 1 if not given and 500 at most; primitives: number
+    /// of readers behind a writer, after a tenth of them, 10000 if not given
+    #[arg(long, value_name = "N", value_parser = up_to::<u16>(10_000))]
+    #[arg(default_value = "1", hide_default_value = true)]
+    #[arg(default_value_if("scenario", "primitives", "10000"))]
     pub(crate) waiters: u16,
     /// observe: number of observers
     #[arg(long, value_name = "N", value_parser = up_to::<u16>(10_000), default_value_t = 100)]
@@ -212,6 +220,9 @@ impl Options {
         }
         if scenario == Observe && settings.observers < settings.processes {
             return Err("--observers must be at least as many as --processes".into());
+        }
+        if scenario == Wakeup && settings.waiters > WAKEUP_WAITERS_MAX {
+            return Err("--waiters can be 500 at most for wakeup".into());
         }
         if settings.section > SECTION_MAX {
             return Err("--section can be 1 s at most".into());
@@ -330,6 +341,7 @@ mod tests {
         for (line, hint) in [
             ("redis://h --scenario many --waiters 2", "it is for wakeup"),
             ("redis://h --scenario renew --leases 0", "--leases"),
+            ("redis://h --scenario wakeup --waiters 501", "at most"),
             ("redis://h --tasks 2", "independent"),
             ("redis://h --scenario contended --section 2s", "at most"),
             (

@@ -20,6 +20,8 @@ pub(crate) struct ServerStats {
     pub(crate) script_time: Duration,
     /// How often a name was read for its observers. New connections also count.
     pub(crate) readings: u64,
+    /// The bytes that it has allocated, or by how many more these are than before.
+    pub(crate) memory: u64,
 }
 
 impl ServerStats {
@@ -43,6 +45,7 @@ impl ServerStats {
                     stats.script_calls += number("calls");
                     stats.script_time += Duration::from_micros(number("usec"));
                 }
+                "used_memory" => stats.memory = value.parse().unwrap_or(0),
                 ASKS_FOR_ROLE => stats.readings += number("calls"),
                 _ => {}
             }
@@ -58,6 +61,7 @@ impl ServerStats {
             script_calls: self.script_calls.saturating_sub(earlier.script_calls),
             script_time: self.script_time.saturating_sub(earlier.script_time),
             readings: self.readings.saturating_sub(earlier.readings),
+            memory: self.memory.saturating_sub(earlier.memory),
         }
     }
 }
@@ -71,6 +75,7 @@ impl Add for ServerStats {
             script_calls: self.script_calls + other.script_calls,
             script_time: self.script_time + other.script_time,
             readings: self.readings + other.readings,
+            memory: self.memory + other.memory,
         }
     }
 }

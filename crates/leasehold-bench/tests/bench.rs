@@ -172,7 +172,7 @@ fn tasks_of_several_processes_exclude_each_other() {
 #[test]
 fn primitives_are_measured_beside_the_mutex() {
     let server = RedisServer::start();
-    let report = report(&server.url(), &["primitives"]);
+    let report = report(&server.url(), &["primitives", "--waiters", "100"]);
     for row in ["mutex", "permit", "permit_beside_1000_holders"] {
         assert_near(number(&report[row], "commands_per_acquisition"), 2.0, 0.5);
     }
@@ -185,6 +185,13 @@ fn primitives_are_measured_beside_the_mutex() {
         "{report}"
     );
     assert!(number(&report, "renewal.permits.renewals") >= 64.0);
+    for (at, readers) in [("0", 10.0), ("1", 100.0)] {
+        let queue = |name: &str| number(&report, &format!("behind_a_writer.{at}.{name}"));
+        assert_eq!(queue("readers"), readers);
+        assert!(queue("memory_bytes_each") >= 0.0 && queue("script_us_each") > 0.0);
+    }
+    let slow_log = server.cli(&["CONFIG", "GET", "slowlog-max-len"]);
+    assert!(slow_log.contains("128"), "{slow_log}");
     eventually(SOON, || held(&server.url()).is_empty());
 }
 

@@ -1,5 +1,6 @@
 //! The library's scripts, called by hand over a connection of the Redis client.
 
+use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ const MUTEX: &str = concat!(
     include_str!("../../../leasehold/src/store/redis/scripts/mutex.lua"),
 );
 const RENEW: &str = include_str!("../../../leasehold/src/store/redis/scripts/renew.lua");
+
+/// The settings of a slow log with all calls that take 100 µs.
+const SLOW_LOG: [&str; 4] = ["slowlog-max-len", "10000", "slowlog-log-slower-than", "100"];
 
 /// A connection and the hashes of the scripts.
 #[derive(Clone, Debug)]
@@ -82,7 +86,7 @@ impl RedisBaseline {
         let mut connection = self.connection.clone();
         let mut text = String::new();
         // One section each: older servers reply to the first only.
-        for section in ["cpu", "commandstats"] {
+        for section in ["cpu", "commandstats", "memory"] {
             let mut info = cmd("INFO");
             let info = info.arg(section).query_async::<String>(&mut connection);
             match info.await {
@@ -92,6 +96,49 @@ impl RedisBaseline {
             }
         }
         Ok(Some(ServerStats::parse(text.lines())))
+    }
+
+    /// Clears the slow log, and sets it to [`SLOW_LOG`]. Returns the former settings. `None`: the server refuses.
+    pub(crate) async fn log_slow_calls(&self) -> Result<Option<HashMap<String, String>>> {
+        let mut log = Pipeline::new();
+        log.cmd("CONFIG").arg(&["GET", "slowlog-*"]);
+        log.cmd("CONFIG").arg("SET").arg(&SLOW_LOG).ignore();
+        log.cmd("SLOWLOG").arg("RESET").ignore();
+        match log.query_async(&mut self.connection.clone()).await {
+            Ok((settings,)) => Ok(Some(settings)),
+            Err(error) if error.code().is_some() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The time of the longest script call in the slow log. `None`: each took less than 100 µs. Restores the settings.
+    pub(crate) async fn longest_script_us(
+        &self,
+        settings: HashMap<String, String>,
+    ) -> Result<Option<i64>> {
+        let mut log = Pipeline::new();
+        log.cmd("SLOWLOG").arg(&["GET", "-1"]);
+        log.cmd("CONFIG").arg("SET").arg(settings).ignore();
+        let (entries,): (Vec<Vec<Value>>,) = log.query_async(&mut self.connection.clone()).await?;
+        let is_script = |call: &[Value]| match call.first() {
+            Some(Value::BulkString(name)) => name.starts_with(b"EVAL"),
+            _ => false,
+        };
+        let scripts = entries.iter().filter_map(|entry| match &entry[..] {
+            // Its number, its time, how long it took, and the call.
+            [_, _, Value::Int(micros), Value::Array(call), ..] if is_script(call) => Some(*micros),
+            _ => None,
+        });
+        Ok(scripts.max())
+    }
+
+    /// The number of leases that wait for a lock.
+    pub(crate) async fn queue_length(&self, key: &Key) -> Result<u32> {
+        let mut length = cmd("LLEN");
+        length.arg(format!("{}:queue", record(key)));
+        let elements: u32 = length.query_async(&mut self.connection.clone()).await?;
+        // Each lease has two.
+        Ok(elements / 2)
     }
 
     /// Renews each lease by a call of the short script. Servers before 7.0 refuse it: then none counts.

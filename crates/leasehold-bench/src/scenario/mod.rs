@@ -5,6 +5,7 @@ mod contention;
 mod observe;
 mod pairs;
 mod primitives;
+mod queue;
 mod renew;
 mod uncontended;
 mod wakeup;

@@ -1,4 +1,4 @@
-//! `primitives`: permits and reads in turn with the mutex of the same run, and their renewal.
+//! `primitives`: permits and reads in turn with the mutex of the same run, their renewal, and many readers in a queue.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use leasehold::LeaseOptions;
 use serde_json::{Value, json};
 
 use super::pairs::{Lock, Pairs};
+use super::queue;
 use crate::format::{per, ratio, round};
 use crate::metrics_recorder;
 use crate::options::Settings;
@@ -81,7 +82,14 @@ pub(super) async fn measure(
     }
     print_step("measuring renewals");
     let [mutexes, permits] = renewals(&session, (settings.duration / 2).max(TTL)).await?;
-    Ok((report(&rows, &mutexes, &permits), None))
+    print_step("measuring readers behind a writer");
+    let mut queues = Vec::new();
+    for readers in [settings.waiters.div_ceil(10), settings.waiters] {
+        queues.push(queue::measure(target, &session, readers).await?);
+    }
+    let mut report = report(&rows, &mutexes, &permits);
+    report["behind_a_writer"] = queues.into();
+    Ok((report, None))
 }
 
 /// Rows of mutexes, permits and reads, each with so many tasks, and a name for each of these.
