@@ -2,14 +2,15 @@
 //!
 //! A program that returns from `main` drops its runtime, and with it the tasks that wait for the releases of
 //! guards that were dropped a moment before. So that such a program leaves nothing held, the drop of the
-//! driver sends these releases on a thread and a runtime of its own, and waits for them. In a runtime that
-//! continues, the background tasks have finished them before.
+//! driver sends these releases on a thread and a runtime of its own, and waits for them, as soon as the tasks of the store's
+//! connections are dropped as well. In a runtime that continues, the background tasks have finished them before.
 
 use std::sync::mpsc;
 use std::time::Duration;
 
 use super::batcher::BATCH_MAX;
 use super::context::Context;
+use super::primitives::after_connections;
 use super::release::Release;
 use crate::store::Reply;
 
@@ -21,11 +22,14 @@ const RETRY: Duration = Duration::from_millis(50);
 
 /// Sends releases, and waits for their replies for [`TIMEOUT`] at most.
 pub(super) fn flush_releases(context: &Context, releases: Vec<Release>) {
-    if releases.is_empty() {
-        return;
+    if !releases.is_empty() {
+        let after = context.clone();
+        after_connections(&context.runtime, move || flush(after, releases));
     }
+}
+
+fn flush(context: Context, releases: Vec<Release>) {
     let (sender, done) = mpsc::channel();
-    let context = context.clone();
     let count = releases.len();
     let thread = std::thread::Builder::new().name("leasehold-flush".into());
     let spawned = thread.spawn(move || {

@@ -13,6 +13,9 @@ pub(crate) use tokio::runtime::Handle as Runtime;
 #[cfg(not(all(test, feature = "__shuttle")))]
 pub(crate) use tokio::task::{AbortHandle, JoinHandle};
 
+#[cfg(not(all(test, feature = "__shuttle")))]
+use crate::store::tasks::Tasks;
+
 #[cfg(all(test, feature = "__shuttle"))]
 pub(crate) use self::modelled::{AbortHandle, JoinHandle, Mutex, MutexGuard, Runtime, yield_now};
 
@@ -44,6 +47,17 @@ pub(crate) fn has_timers() -> bool {
         let _ = pin!(tokio::time::sleep(Duration::ZERO)).poll(&mut context);
     };
     catch_unwind(sleep).is_ok()
+}
+
+/// Runs `work` as soon as a runtime has no task of a store's connection left.
+#[cfg(not(all(test, feature = "__shuttle")))]
+pub(crate) fn after_connections(runtime: &Runtime, work: impl FnOnce() + Send + 'static) {
+    Tasks::after_last(runtime.id(), work);
+}
+
+#[cfg(all(test, feature = "__shuttle"))]
+pub(crate) fn after_connections(_: &Runtime, work: impl FnOnce() + Send + 'static) {
+    work();
 }
 
 /// Logs or counts something. Log and metric sinks are foreign code: a panic in one must not affect a lease.

@@ -72,6 +72,11 @@ mod sessions;
 mod sqlite;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod tables;
+#[cfg_attr(
+    not(any(feature = "redis", feature = "postgres", feature = "__documents")),
+    expect(dead_code, reason = "the other stores have no connections")
+)]
+pub(crate) mod tasks;
 #[cfg(any(feature = "postgres", feature = "__documents"))]
 mod tls;
 mod url_suggestion;

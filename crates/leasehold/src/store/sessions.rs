@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::backend::ListenChange;
 use super::hub::Hub;
 use super::lock::lock;
+use super::tasks;
 use crate::Result;
 
 /// How long the registration of a client may take, or a message of a session to itself.
@@ -98,7 +99,7 @@ impl<N: Notifier> Sessions<N> {
         if let Err(error) = &session {
             tracing::warn!(%error, store = %shared.notifier.store(), "waiters poll, because they cannot be notified");
         }
-        *lock(&sessions.task) = Some(tokio::spawn(shared.run(session.ok())));
+        *lock(&sessions.task) = Some(tasks::spawn(shared.run(session.ok())));
         sessions
     }
 
@@ -106,7 +107,7 @@ impl<N: Notifier> Sessions<N> {
     fn restart(&self) {
         let mut task = lock(&self.task);
         if task.as_ref().is_some_and(JoinHandle::is_finished) {
-            *task = Some(tokio::spawn(Arc::clone(&self.shared).run(None)));
+            *task = Some(tasks::spawn(Arc::clone(&self.shared).run(None)));
         }
     }
 

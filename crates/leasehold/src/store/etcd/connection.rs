@@ -6,8 +6,9 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::header::{CONTENT_TYPE, HeaderMap, TE};
+use hyper::rt::Executor;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use prost::Message;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -19,6 +20,7 @@ use super::error::{Failed, described, no_reply, not_etcd, refused};
 use super::messages::{AnyReply, Call, EventsReply};
 use crate::error::invalid;
 use crate::store::lock::lock;
+use crate::store::tasks;
 use crate::{Error, ErrorKind, Result, Secret};
 
 /// The longest reply.
@@ -231,15 +233,28 @@ impl Member {
     }
 }
 
+/// Runs the tasks of a connection.
+#[derive(Clone)]
+struct Tasks;
+
+impl<F> Executor<F> for Tasks
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        tasks::spawn(future);
+    }
+}
+
 async fn handshake<S>(stream: S) -> Result<SendRequest<Body>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+    let (sender, connection) = http2::handshake(Tasks, TokioIo::new(stream))
         .await
         .map_err(closed)?;
     // It ends with the last sender and the last call.
-    tokio::spawn(connection);
+    tasks::spawn(connection);
     Ok(sender)
 }
 

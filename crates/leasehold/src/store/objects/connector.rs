@@ -28,7 +28,7 @@ use crate::Result;
 use crate::store::api::BoxFuture;
 use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
-use crate::store::tls;
+use crate::store::{tasks, tls};
 
 /// How many connections are kept that have no request.
 const IDLE_MAX: usize = 32;
@@ -186,7 +186,7 @@ where
 {
     let started = handshake(TokioIo::new(stream)).await;
     let (connection, task) = started.map_err(io::Error::other)?;
-    tokio::spawn(task);
+    tasks::spawn(task);
     Ok(connection)
 }
 

@@ -52,6 +52,7 @@ use super::hub::Hub;
 use super::lock::lock;
 use super::options::OpenOptions;
 use super::query::RunningQuery;
+use super::tasks;
 use super::work::Work;
 use crate::clock::{BootClock, Clock};
 use crate::{Error, ErrorKind, Result, random};
@@ -137,7 +138,7 @@ impl<D: Documents> Backend for Optimistic<D> {
         // Before the task begins: otherwise a late acquisition could come behind the release of its lease.
         let waiting = records.turns.queue(Part::of(work));
         // A caller that gives up takes no notice away from others.
-        let transacted = tokio::spawn(async move { records.transact(waiting, garbage).await });
+        let transacted = tasks::spawn(async move { records.transact(waiting, garbage).await });
         transacted.await.map_err(|_| no_reply())
     }
 
@@ -167,7 +168,7 @@ impl<D: Documents> Records<D> {
         let Results { replies, rest } = self.apply(waiting).await;
         if !rest.is_empty() || garbage.is_some() {
             let records = Arc::clone(self);
-            tokio::spawn(records.finish(rest, garbage));
+            tasks::spawn(records.finish(rest, garbage));
         }
         replies
     }

@@ -13,6 +13,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 use super::address::Address;
 use super::error::{describe, no_schema};
 use super::rights;
+use crate::store::tasks;
 use crate::{Error, ErrorKind, Result};
 
 /// The version of the schema.
@@ -44,7 +45,7 @@ impl Connection {
         let (client, mut connection) = connected.map_err(describe)?;
         let unreplicated = Arc::<AtomicU64>::default();
         let counter = Arc::clone(&unreplicated);
-        let driver = tokio::spawn(async move {
+        let driver = tasks::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
             {
                 match message {

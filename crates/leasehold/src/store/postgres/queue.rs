@@ -26,6 +26,7 @@ use super::records::LoadedRecords;
 use crate::Result;
 use crate::store::api::{Key, Reply};
 use crate::store::lock::lock;
+use crate::store::tasks;
 use crate::store::work::{Failure, Work};
 
 /// How many connections run jobs at once.
@@ -149,7 +150,7 @@ impl Pool {
     /// Runs the jobs that wait, as far as connections are free.
     fn start(self: &Arc<Self>) {
         while let Some(batch) = self.take() {
-            tokio::spawn(batch.run());
+            tasks::spawn(batch.run());
         }
     }
 

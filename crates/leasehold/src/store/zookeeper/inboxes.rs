@@ -19,6 +19,7 @@ use super::request::{Access, Mode, Multi, Request, code, read_data, read_multi};
 use super::session::{Failed, Session, of_node};
 use crate::Result;
 use crate::store::hub::Hub;
+use crate::store::tasks;
 
 /// How often the nodes of a client are created, if one of them appears or disappears meanwhile.
 const ATTEMPTS: usize = 8;
@@ -58,7 +59,7 @@ impl Inboxes {
         }
         // In a task: a caller that gives up in the middle would leave an inbox without a watch, or messages deleted unread.
         let inboxes = Arc::clone(self);
-        let registered = tokio::spawn(async move { inboxes.register_all().await }).await;
+        let registered = tasks::spawn(async move { inboxes.register_all().await }).await;
         registered.unwrap_or_else(|_| Err(error::no_session()))
     }
 

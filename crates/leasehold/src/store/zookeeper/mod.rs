@@ -38,6 +38,7 @@ use super::optimistic::documents::{Document, Documents, Garbage, Replaced, Versi
 use super::options::OpenOptions;
 use super::records::ListPart;
 use super::rule_store::RuleStore;
+use super::tasks;
 use crate::Result;
 
 const SERVICE: Service = Service {
@@ -92,7 +93,7 @@ impl Clustered for Zookeeper {
             zookeeper.create_all(&format!("{parent}/-")).await?;
         }
         inboxes.clean().await?;
-        tokio::spawn(Inboxes::run(Arc::downgrade(&inboxes), received));
+        tasks::spawn(Inboxes::run(Arc::downgrade(&inboxes), received));
         Ok(zookeeper)
     }
 }

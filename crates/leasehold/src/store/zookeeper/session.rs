@@ -24,6 +24,7 @@ use super::request::{Request, code};
 use crate::store::hub::Hub;
 use crate::store::lock::lock;
 use crate::store::members::Address;
+use crate::store::tasks;
 use crate::{Error, Result};
 
 const PING: i32 = 11;
@@ -142,7 +143,7 @@ impl Session {
             sessions: AtomicU64::new(1),
         });
         let task = Arc::clone(&shared);
-        tokio::spawn(async move { task.run(first, Calls::new(received)).await });
+        tasks::spawn(async move { task.run(first, Calls::new(received)).await });
         Ok(Self {
             calls: Mutex::new(calls),
             shared,
@@ -174,14 +175,14 @@ impl Session {
             return;
         };
         // The task has ended with its runtime.
-        let Ok(runtime) = Handle::try_current() else {
+        if Handle::try_current().is_err() {
             return;
-        };
+        }
         let (sender, received) = mpsc::unbounded_channel();
         let _ = sender.send(call);
         *calls = sender;
         let shared = Arc::clone(&self.shared);
-        runtime.spawn(async move { shared.restart(Calls::new(received)).await });
+        tasks::spawn(async move { shared.restart(Calls::new(received)).await });
     }
 }
 

@@ -47,6 +47,21 @@ fn a_program_that_returns_from_main_leaves_nothing_held(fixture: &Fixture) {
     }
 }
 
+/// A runtime that ends drops its tasks in an order that depends on their numbers: those of a connection before or behind
+/// those that wait for a release.
+fn a_guard_is_released_whichever_tasks_are_dropped_first(fixture: &Fixture) {
+    let url = fixture.url().expect("a store that processes share");
+    for earlier_tasks in ["one", "one+1", "one+2", "one+3"] {
+        let name = fresh_name("ends");
+        run(&format!("end {url} {name} {earlier_tasks} {}", WAYS[0]));
+        Runtime::new().unwrap().block_on(async {
+            let mutex = fixture.client().await.mutex(&name).unwrap();
+            let holder = mutex.inspect().await.unwrap();
+            assert!(holder.is_none(), "{earlier_tasks}");
+        });
+    }
+}
+
 /// In a helper: acquires locks and returns.
 pub(super) fn end(url: &str, name: &str, way: &str) {
     let (threads, way) = way.split_once(' ').unwrap();
@@ -54,10 +69,14 @@ pub(super) fn end(url: &str, name: &str, way: &str) {
         return end_blocking(url, name, way);
     }
     let mut builder = match threads {
-        "one" => Builder::new_current_thread(),
-        _ => Builder::new_multi_thread(),
+        "many" => Builder::new_multi_thread(),
+        _ => Builder::new_current_thread(),
     };
     let runtime = builder.enable_all().build().unwrap();
+    let earlier_tasks = threads.strip_prefix("one+").unwrap_or("0");
+    for _ in 0..earlier_tasks.parse().unwrap() {
+        runtime.spawn(std::future::pending::<()>());
+    }
     let guard = runtime.block_on(async {
         let client = Client::connect(url).await.unwrap();
         let mutex = client.mutex(name).unwrap();
@@ -107,4 +126,18 @@ fn end_blocking(url: &str, name: &str, way: &str) {
 
 over_shared_stores! {
     a_program_that_returns_from_main_leaves_nothing_held,
+}
+
+mod order {
+    use super::a_guard_is_released_whichever_tasks_are_dropped_first;
+
+    macro_rules! over_connected_stores {
+        ($($store:ident),+) => {
+            $(over_shared_stores!($store: a_guard_is_released_whichever_tasks_are_dropped_first);)+
+        };
+    }
+
+    over_connected_stores!(
+        redis, cluster, sentinel, redlock3, postgres, etcd, zookeeper, objects
+    );
 }

@@ -47,10 +47,11 @@ static NEXT_SESSION: AtomicU64 = AtomicU64::new(0);
 /// Connects, authenticates and selects the database. Has no timeout of its own.
 pub(crate) async fn dial(address: &Address, notifications: &Arc<Notifications>) -> Result<Session> {
     let refused = |error: RedisError| errors::no_connection(&error, address);
-    let state = Arc::new(SessionState::new(Arc::clone(notifications)));
+    let new_state = || Arc::new(SessionState::new(Arc::clone(notifications)));
+    let mut state = new_state();
     let tracking = Arc::<KeyTracking>::default();
     let config_with_pushes = {
-        let (state, tracking) = (Arc::clone(&state), Arc::clone(&tracking));
+        let (state, tracking) = (Arc::clone(&state).end_on_drop(), Arc::clone(&tracking));
         config().set_push_sender(move |push: PushInfo| {
             match push.kind {
                 PushKind::Disconnection => state.end(),
@@ -73,6 +74,7 @@ pub(crate) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
             let client = self::client(address, ProtocolVersion::RESP2)?;
             let connection = connect(&client, &config(), address).await;
             let connection = connection.map_err(refused)?;
+            state = new_state();
             let subscriptions = Subscriptions::separate(&client, &state).await;
             (connection, subscriptions.map_err(refused)?)
         }

@@ -23,6 +23,7 @@ use crate::store::options::OpenOptions;
 use crate::store::redis::address::Address;
 use crate::store::redis::address::deployment::SentinelSet;
 use crate::store::redis::errors;
+use crate::store::tasks;
 use crate::{Error, Result};
 
 /// Replaces a timeout that is too long to be added to a clock.
@@ -190,7 +191,7 @@ impl ConnectionManager {
         let sessions = Arc::clone(&self.sessions);
         let attempts = sessions.attempts.load(Ordering::Acquire);
         // In a task: a caller that is no longer polled must not keep the others waiting.
-        let dialing = tokio::spawn(async move { sessions.dial(attempts).await });
+        let dialing = tasks::spawn(async move { sessions.dial(attempts).await });
         let ended = |_| Err(self.sessions.timed_out(false));
         dialing.await.unwrap_or_else(ended)
     }

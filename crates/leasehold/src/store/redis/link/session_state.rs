@@ -1,11 +1,13 @@
 //! Whether a connection is still usable.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
 use super::notifications::Notifications;
+use crate::store::tasks::Tasks;
 
 /// The state of a connection. When it ends, all clients are notified: events may be missed from then on.
 #[derive(Debug)]
@@ -28,6 +30,14 @@ impl SessionState {
     /// What is sent to the clients over the connection.
     pub(crate) fn notifications(&self) -> &Notifications {
         &self.notifications
+    }
+
+    /// Held by the task of the connection.
+    pub(crate) fn end_on_drop(self: Arc<Self>) -> EndOnDrop {
+        EndOnDrop {
+            state: self,
+            _tasks: Tasks::current(),
+        }
     }
 
     /// Whether the connection is broken, or must no longer be used.
@@ -55,5 +65,28 @@ impl SessionState {
     /// Waits until another server has become the master.
     pub(crate) async fn until_replaced(&self) {
         self.replaced.cancelled().await;
+    }
+}
+
+/// Ends the connection with its task, which its runtime may drop.
+pub(crate) struct EndOnDrop {
+    state: Arc<SessionState>,
+    _tasks: Arc<Tasks>,
+}
+
+impl Deref for EndOnDrop {
+    type Target = SessionState;
+
+    fn deref(&self) -> &SessionState {
+        &self.state
+    }
+}
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        // Not one that failed to open.
+        if Arc::strong_count(&self.state) > 1 {
+            self.end();
+        }
     }
 }

@@ -100,7 +100,7 @@ impl Subscriptions {
     pub(crate) async fn separate(client: &Client, state: &Arc<SessionState>) -> RedisResult<Self> {
         let pubsub = client.get_async_pubsub().await?;
         let (sink, mut stream) = pubsub.split();
-        let state = Arc::clone(state);
+        let state = Arc::clone(state).end_on_drop();
         let mut reader = JoinSet::new();
         reader.spawn(async move {
             while let Some(message) = stream.next().await {
@@ -111,7 +111,6 @@ impl Subscriptions {
                 let message = message.get_payload_bytes();
                 state.notifications().handle_message(channel, message);
             }
-            state.end();
         });
         let transport = Transport::Separate(PubSub {
             sink,

@@ -21,6 +21,7 @@ use crate::store::redis::link::connection_manager::ConnectionManager;
 use crate::store::redis::link::notifications::{NodeIdentity, Notifications};
 use crate::store::redis::wire::reply::text;
 use crate::store::redis::wire::slots;
+use crate::store::tasks;
 use crate::{ErrorKind, Result};
 
 /// How long a node may take to return its slot map before another is asked.
@@ -123,7 +124,7 @@ impl Cluster {
         let (cluster, first) = (Arc::clone(self), first.cloned());
         // In a task: a caller that is no longer polled must not keep the others waiting.
         let refreshed =
-            tokio::spawn(async move { cluster.refresh_after(seen, first.as_ref()).await });
+            tasks::spawn(async move { cluster.refresh_after(seen, first.as_ref()).await });
         // It fails only at the end of the runtime.
         let _ = refreshed.await;
     }
