@@ -17,12 +17,12 @@ use crate::args::LockArgs;
 pub(crate) enum AnyGuard {
     Lock(Guard),
     /// With their names in the order of the arguments.
-    Locks(Box<GuardSet>, Vec<String>),
+    Locks(GuardSet, Vec<String>),
     Job(Box<Run>),
     Leadership(Box<Leadership>),
     Permit(Box<Permit>),
-    Read(Box<ReadGuard>),
-    Write(Box<WriteGuard>),
+    Read(ReadGuard),
+    Write(WriteGuard),
 }
 
 impl AnyGuard {

@@ -209,15 +209,16 @@ async fn wait(
     target: &Target,
     begun: Instant,
 ) -> leasehold::Result<Ran<AnyGuard>> {
-    let limit = match args.no_wait {
-        true => Some(Duration::ZERO),
-        false => args.wait.map(|limit| limit.saturating_sub(begun.elapsed())),
+    let limit = match (args.no_wait, args.wait) {
+        (true, _) => Duration::ZERO,
+        (false, Some(limit)) => limit.saturating_sub(begun.elapsed()),
+        (false, None) => Duration::MAX,
     };
-    let is_short = limit.is_some_and(|limit| limit < FIRST_REPLY_TIMEOUT);
+    let is_short = limit < FIRST_REPLY_TIMEOUT && !args.no_wait;
     match target.acquire(limit).await {
         // Perhaps without a reply so far. One attempt shows whether the lock is held.
-        Err(error) if error.kind() == ErrorKind::Unreachable && is_short && !args.no_wait => {
-            let attempt = target.acquire(Some(Duration::ZERO));
+        Err(error) if error.kind() == ErrorKind::Unreachable && is_short => {
+            let attempt = target.acquire(Duration::ZERO);
             let attempt = timeout(FIRST_REPLY_TIMEOUT, attempt).await;
             attempt.unwrap_or(Err(error))
         }

@@ -8,16 +8,6 @@ use super::guard::AnyGuard;
 use crate::args::ShareArgs;
 use crate::exit::Failure;
 
-/// Acquires by the method that waits without a limit, or by that with one. `None`: the limit has passed.
-macro_rules! acquire {
-    ($limit:ident, $target:ident.$method:ident, $with_limit:ident $(, $argument:expr)?) => {
-        match $limit {
-            None => Some($target.$method($($argument)?).await?),
-            Some(limit) => $target.$with_limit($($argument,)? limit).await?,
-        }
-    };
-}
-
 /// A lock, a job or a leadership to be acquired.
 pub(super) enum Target {
     Lock(Mutex),
@@ -32,10 +22,8 @@ pub(super) enum Target {
         semaphore: Semaphore,
         weight: u32,
     },
-    Access {
-        lock: RwLock,
-        writes: bool,
-    },
+    Read(RwLock),
+    Write(RwLock),
 }
 
 impl Target {
@@ -56,9 +44,10 @@ impl Target {
             return Ok(Self::Locks(set, names.collect()));
         }
         let Some(permits) = share.permits else {
-            return Ok(Self::Access {
-                lock: client.rw_lock(name)?.with(lease)?,
-                writes: share.exclusive,
+            let lock = client.rw_lock(name)?.with(lease)?;
+            return Ok(match share.exclusive {
+                true => Self::Write(lock),
+                false => Self::Read(lock),
             });
         };
         let weight = share.weight.unwrap_or(1);
@@ -78,51 +67,32 @@ impl Target {
 
     /// Whether it waits for everyone who holds the lock.
     pub(super) const fn is_exclusive(&self) -> bool {
-        match self {
-            Self::Lock(_) | Self::Locks(..) | Self::Job(_) | Self::Election { .. } => true,
-            Self::Permits { .. } => false,
-            Self::Access { writes, .. } => *writes,
-        }
+        !matches!(self, Self::Permits { .. } | Self::Read(_))
     }
 
-    /// Waits for the lock, at most for a limit if there is one. One attempt is made in any case.
-    pub(super) async fn acquire(
-        &self,
-        limit: Option<Duration>,
-    ) -> leasehold::Result<Ran<AnyGuard>> {
+    /// Waits for the lock, at most for a limit. One attempt is made in any case.
+    pub(super) async fn acquire(&self, limit: Duration) -> leasehold::Result<Ran<AnyGuard>> {
         let guard = match self {
-            Self::Lock(mutex) => acquire!(limit, mutex.lock, lock_timeout).map(AnyGuard::Lock),
+            Self::Lock(mutex) => mutex.lock_timeout(limit).await?.map(AnyGuard::Lock),
             Self::Locks(set, names) => {
-                let guards = acquire!(limit, set.lock, lock_timeout).map(Box::new);
+                let guards = set.lock_timeout(limit).await?;
                 guards.map(|guards| AnyGuard::Locks(guards, names.clone()))
             }
             Self::Permits { semaphore, weight } => {
-                let permit = acquire!(limit, semaphore.acquire_many, acquire_many_timeout, *weight);
+                let permit = semaphore.acquire_many_timeout(*weight, limit).await?;
                 permit.map(Box::new).map(AnyGuard::Permit)
             }
-            Self::Access { lock, writes: true } => {
-                let guard = acquire!(limit, lock.write, write_timeout);
-                guard.map(Box::new).map(AnyGuard::Write)
-            }
-            Self::Access { lock, .. } => {
-                let guard = acquire!(limit, lock.read, read_timeout);
-                guard.map(Box::new).map(AnyGuard::Read)
-            }
+            Self::Read(lock) => lock.read_timeout(limit).await?.map(AnyGuard::Read),
+            Self::Write(lock) => lock.write_timeout(limit).await?.map(AnyGuard::Write),
             Self::Election { election, value } => {
-                let leadership = acquire!(limit, election.campaign, campaign_timeout, value);
+                let leadership = election.campaign_timeout(value, limit).await?;
                 leadership.map(Box::new).map(AnyGuard::Leadership)
             }
-            Self::Job(job) => {
-                let run = match limit {
-                    None => job.lock().await?,
-                    Some(limit) => job.lock_timeout(limit).await?,
-                };
-                match run {
-                    Ran::Now(run) => Some(AnyGuard::Job(Box::new(run))),
-                    Ran::Before(run) => return Ok(Ran::Before(run)),
-                    Ran::Busy => None,
-                }
-            }
+            Self::Job(job) => match job.lock_timeout(limit).await? {
+                Ran::Now(run) => Some(AnyGuard::Job(Box::new(run))),
+                Ran::Before(run) => return Ok(Ran::Before(run)),
+                Ran::Busy => None,
+            },
         };
         Ok(guard.map_or(Ran::Busy, Ran::Now))
     }
