@@ -43,8 +43,6 @@ pub(crate) struct Child {
     status: Option<ExitStatus>,
     /// Whether no process of the command is left, by the guardian's reports.
     pub(super) empty: bool,
-    /// Whether the guardian has ended before the command.
-    unguarded: bool,
     /// Whether the command leads a process group of its own.
     pub(super) own_group: bool,
     allowed: Option<Instant>,
@@ -77,7 +75,6 @@ impl Child {
                 command: None,
                 status: None,
                 empty: false,
-                unguarded: false,
                 own_group: !at_terminal(),
                 allowed: None,
             })
@@ -147,7 +144,7 @@ impl Child {
         while self.status.is_none() && self.guardian.is_some() {
             self.next().await;
         }
-        self.status.filter(|_| !self.unguarded)
+        self.status
     }
 
     /// Waits until no process of the command is left.
@@ -235,7 +232,6 @@ impl Child {
             // The kernel has closed its end of the channel, and is about to end it.
             let _ = waitpid(Some(guardian), WaitOptions::empty());
         }
-        self.unguarded = self.status.is_none();
         self.tree = Tree::of(getpid());
         self.reap();
     }
