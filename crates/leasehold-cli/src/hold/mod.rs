@@ -237,7 +237,7 @@ impl EndRequests<'_> {
 
 /// The name of the process that started this one, for listings.
 fn program_of_caller() -> Program {
-    let parent = getppid().map(Pid::as_raw_nonzero);
+    let parent = getppid().map(Pid::as_raw_pid);
     let name = parent.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
     let name = name.map(|name| name.trim_end().to_owned());
     Program {

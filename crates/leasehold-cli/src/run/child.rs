@@ -29,8 +29,8 @@ const DISMISSAL: Duration = Duration::from_secs(5);
 
 /// A guardian, and the command that it has started.
 pub(crate) struct Child {
-    /// `None` once it has ended.
-    guardian: Option<Pid>,
+    /// The guardian's process. `None` once it has ended.
+    pub(super) guardian: Option<Pid>,
     reports: Lines<BufReader<OwnedReadHalf>>,
     channel: OwnedWriteHalf,
     /// Children of the runner have ended: the guardian, or orphans that it left.
@@ -38,7 +38,7 @@ pub(crate) struct Child {
     /// The processes of the command.
     pub(super) tree: Tree,
     /// The command's own process.
-    command: Option<Pid>,
+    pub(super) command: Option<Pid>,
     /// How it has ended.
     status: Option<ExitStatus>,
     /// Whether no process of the command is left, by the guardian's reports.
@@ -101,7 +101,7 @@ impl Child {
             // At a terminal the command is in the runner's group, which is the foreground.
             group: match self.own_group {
                 true => 0,
-                false => getpgrp().as_raw_nonzero().get(),
+                false => getpgrp().as_raw_pid(),
             },
             command: args.command.clone(),
         });
@@ -154,16 +154,6 @@ impl Child {
         while !self.empty {
             self.next().await;
         }
-    }
-
-    /// The guardian's process id.
-    pub(crate) fn guardian_pid(&self) -> Option<u32> {
-        self.guardian.and_then(number)
-    }
-
-    /// The command's process id.
-    pub(crate) fn command_pid(&self) -> Option<u32> {
-        self.command.and_then(number)
     }
 
     /// Sends a signal to the group that the command leads, or, if it shares ours or has ended, to each of
@@ -253,8 +243,4 @@ impl Child {
 fn allow(until: Instant, reserve: Duration) -> io::Result<Vec<u8>> {
     let until_ns = until.as_nanos();
     protocol::encode(&ToGuardian::Allow { until_ns, reserve })
-}
-
-fn number(pid: Pid) -> Option<u32> {
-    u32::try_from(pid.as_raw_nonzero().get()).ok()
 }

@@ -74,7 +74,7 @@ fn serve(channel: &UnixStream) -> io::Result<()> {
     processes::adopt_orphans()?;
     let (sender, events) = mpsc::channel();
     let command = start(&order)?;
-    send(channel, &Report::Running(command.as_raw_nonzero().get()));
+    send(channel, &Report::Running(command.as_raw_pid()));
     let message_sender = sender.clone();
     thread::Builder::new().spawn(move || forward(messages, &message_sender))?;
     let reports = channel.try_clone()?;

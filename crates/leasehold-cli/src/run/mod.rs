@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
 use leasehold::{Client, Completion, ErrorKind, Run};
+use rustix::process::Pid;
 
 use self::child::Child;
 use self::supervise::Supervisor;
@@ -163,9 +164,12 @@ async fn run_command(
     let environment = environment::of(held, client.store(), store);
     let mut child = Child::guardian(&environment)?;
     // A process that has ended needs no watching.
-    let watch = |pid: Option<u32>| pid.map(|pid| client.watch_process(pid));
+    let watch = |process: Option<Pid>| {
+        let pid = process.map(|process| process.as_raw_pid().unsigned_abs());
+        pid.map(|pid| client.watch_process(pid))
+    };
     // Before the command starts: the guardian outlives all its processes.
-    let _ = watch(child.guardian_pid());
+    let _ = watch(child.guardian);
     let allowance = supervise::allowance(held, args);
     let started = child
         .start(args, held.lease_id(), allowance, watchdog)
@@ -174,7 +178,7 @@ async fn run_command(
         child.dismiss_guardian().await;
         return Err(failure);
     }
-    let _ = watch(child.command_pid());
+    let _ = watch(child.command);
     let mut supervisor = Supervisor {
         child: &mut child,
         guard: held,

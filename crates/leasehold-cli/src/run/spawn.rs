@@ -49,9 +49,7 @@ pub(super) fn spawn_guardian(
 
 /// Starts a process. Dropped, its `std::process::Child` is neither killed nor reaped.
 pub(super) fn spawn(command: &mut Command) -> io::Result<Pid> {
-    let pid = i32::try_from(command.spawn()?.id()).ok();
-    let pid = pid.and_then(Pid::from_raw);
-    pid.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    Ok(Pid::from_child(&command.spawn()?))
 }
 
 /// The channel to the runner, if this process was started as a guardian.
