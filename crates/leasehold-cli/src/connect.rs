@@ -20,7 +20,7 @@ const OF_RECORDS: &str = "; a start by another user or on another machine runs t
 
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
-    let builder = with_passwords(args, in_namespace(args, builder))?;
+    let builder = with_settings(args, builder)?;
     let connected = builder.connect(&ready_url(args)?).await;
     connected.map_err(|error| failure(args, error))
 }
@@ -71,11 +71,12 @@ fn sentinel_password() -> String {
     }
 }
 
-/// Settings with the passwords that the arguments and the environment name.
-pub(crate) fn with_passwords(
+/// Settings with the namespace and the passwords that the arguments and the environment name.
+pub(crate) fn with_settings(
     args: &StoreArgs,
-    mut builder: ClientBuilder,
+    builder: ClientBuilder,
 ) -> Result<ClientBuilder, Failure> {
+    let mut builder = builder.namespace(&args.namespace).tenant(&args.tenant);
     if let Some(password) = credentials::password(args)? {
         builder = builder.password(password.expose());
     }
@@ -83,11 +84,6 @@ pub(crate) fn with_passwords(
         builder = builder.sentinel_password(password.expose());
     }
     Ok(builder)
-}
-
-/// Settings in the namespace that the arguments name.
-pub(crate) fn in_namespace(args: &StoreArgs, builder: ClientBuilder) -> ClientBuilder {
-    builder.namespace(&args.namespace).tenant(&args.tenant)
 }
 
 /// The store's URL.

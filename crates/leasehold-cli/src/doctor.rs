@@ -27,12 +27,11 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
         output::print_line(sql.trim_end())?;
         return Ok(0);
     }
-    let builder = connect::with_passwords(store, Client::builder())?;
     let durability = args.replicas.map(|count| Durability::Replicas {
         count,
         timeout: args.ttl / 30,
     });
-    let mut report = connect::in_namespace(store, builder)
+    let mut report = connect::with_settings(store, Client::builder())?
         .ttl(args.ttl)
         .durability(durability.unwrap_or(Durability::None))
         .diagnose(&connect::url(store)?)
