@@ -336,7 +336,14 @@ pub(crate) struct LsArgs {
     #[arg(long, value_name = "KEY", value_enum, default_value_t = Sort::Age)]
     pub(crate) sort: Sort,
     /// Repeat the listing until Ctrl-C, in place at a terminal [default interval: 2s]
-    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s", value_parser = interval)]
+    // Each listing reads all locks of the namespace.
+    #[arg(
+        long,
+        value_name = "INTERVAL",
+        num_args = 0..=1,
+        default_missing_value = "2s",
+        value_parser = duration::within(Duration::from_millis(100).., "at least 100ms")
+    )]
     pub(crate) watch: Option<Duration>,
     /// Print a JSON object instead of a table; with --watch one in each line
     #[arg(long)]
@@ -437,11 +444,6 @@ pub(crate) struct ManArgs {
 fn hide_store(option: Arg) -> Arg {
     let of_store = option.get_help_heading() == Some("Store");
     option.hide(of_store)
-}
-
-/// Parses the interval of `ls --watch`. Each listing reads all locks of the namespace.
-fn interval(text: &str) -> Result<Duration, String> {
-    duration::parse_within(text, Duration::from_millis(100).., "at least 100ms")
 }
 
 #[cfg(test)]

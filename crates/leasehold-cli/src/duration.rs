@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 
 /// The bounds of a ttl and of a fixed lease. A minimum hold may be shorter.
 const TTL_MIN: Duration = Duration::from_millis(100);
-const TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
@@ -32,29 +32,17 @@ const EXAMPLES: &str = "90 (seconds), 0.5, 500ms, 2m, 1h30m, 1d or 7d (a week)";
 
 /// Parses the ttl of a renewed lease, or the length of a fixed one.
 pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
-    parse_within(text, TTL_MIN..=TTL_MAX, "from 100ms to 24h")
+    within(TTL_MIN..=TTL_MAX, "from 100ms to 24h")(text)
 }
 
-/// Parses a time limit that is not zero.
-pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
-    parse_within(text, Duration::from_millis(1).., "at least 1ms")
-}
-
-/// Parses a minimum hold.
-pub(crate) fn parse_min_hold(text: &str) -> Result<Duration, String> {
-    parse_within(text, ..=TTL_MAX, "at most 24h")
-}
-
-/// Parses a duration that has these bounds. `bounds` are the same in words.
-pub(crate) fn parse_within(
-    text: &str,
-    range: impl RangeBounds<Duration>,
-    bounds: &str,
-) -> Result<Duration, String> {
-    let duration = parse(text)?;
-    match range.contains(&duration) {
-        true => Ok(duration),
-        false => Err(format!("it must be {bounds}")),
+/// The parser of durations that have these bounds. `bounds` are the same in words.
+pub(crate) fn within(
+    range: impl RangeBounds<Duration> + Clone + Send + Sync + 'static,
+    bounds: &'static str,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text: &str| match parse(text)? {
+        duration if range.contains(&duration) => Ok(duration),
+        _ => Err(format!("it must be {bounds}")),
     }
 }
 

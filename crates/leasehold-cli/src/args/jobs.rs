@@ -75,7 +75,11 @@ pub(crate) struct OnceCommand {
 #[group(id = "job")]
 pub(crate) struct JobArgs {
     /// Keep the lock for this time after a run that failed: nobody tries again before
-    #[arg(long, value_name = "DURATION", value_parser = delay)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration::within(Duration::from_millis(1)..=DELAY_MAX, "from 1ms to 24h")
+    )]
     pub(crate) retry_after: Option<Duration>,
     /// Keep the record of the run for this time; if not given, 30d with --every and 3650d with --key
     #[arg(long, value_name = "DURATION", value_parser = keep)]
@@ -176,8 +180,8 @@ impl fmt::Display for Anchor {
 
 fn period(text: &str) -> Result<Duration, String> {
     with_unit(text)?;
-    let period = duration::parse_within(text, PERIOD_MIN..=PERIOD_MAX, "from 1s to 365d");
-    period.map_err(|error| match duration::parse(text) {
+    let period = duration::within(PERIOD_MIN..=PERIOD_MAX, "from 1s to 365d");
+    period(text).map_err(|error| match duration::parse(text) {
         Ok(_) => error,
         Err(error) => format!("{error}; --anchor is the time of day"),
     })
@@ -185,7 +189,7 @@ fn period(text: &str) -> Result<Duration, String> {
 
 fn keep(text: &str) -> Result<Duration, String> {
     with_unit(text)?;
-    duration::parse_within(text, PERIOD_MIN..=KEEP_MAX, "from 1s to 3650d")
+    duration::within(PERIOD_MIN..=KEEP_MAX, "from 1s to 3650d")(text)
 }
 
 /// Refuses a small number without a unit: `--every 24` is hardly meant as seconds.
@@ -198,9 +202,4 @@ fn with_unit(text: &str) -> Result<(), String> {
         )),
         false => Ok(()),
     }
-}
-
-fn delay(text: &str) -> Result<Duration, String> {
-    let range = Duration::from_millis(1)..=DELAY_MAX;
-    duration::parse_within(text, range, "from 1ms to 24h")
 }

@@ -58,7 +58,12 @@ pub(crate) struct LockArgs {
     ///
     /// So a machine whose clock is a little behind does not run a short job again. Ends early only by release --force,
     /// if the lock is lost, or if leasehold is killed.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_min_hold, help_heading = "Lease")]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration::within(..=duration::TTL_MAX, "at most 24h"),
+        help_heading = "Lease"
+    )]
     pub(crate) at_least: Option<Duration>,
     /// Number of replicas (or all) that must acknowledge the grant and each renewal
     #[arg(
@@ -72,7 +77,7 @@ pub(crate) struct LockArgs {
     #[arg(
         long,
         value_name = "DURATION",
-        value_parser = duration::parse_timeout,
+        value_parser = duration::within(Duration::from_millis(1).., "at least 1ms"),
         default_value = "1s",
         requires = "replicas",
         help_heading = "Lease"
