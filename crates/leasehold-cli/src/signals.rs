@@ -141,9 +141,13 @@ impl Signals {
 }
 
 /// The signals without those that this process was started to ignore, by nohup for example: the command also ignores them.
-fn unless_ignored(mut numbers: Vec<i32>) -> Vec<i32> {
-    let ignored = ignored();
-    numbers.retain(|number| !contains(ignored, *number));
+pub(crate) fn unless_ignored(mut numbers: Vec<i32>) -> Vec<i32> {
+    // A bit for each signal. Where /proc is not available, none counts as ignored.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let ignored = mask.unwrap_or_default();
+    numbers.retain(|number| ignored & (1 << (number - 1)) == 0);
     numbers
 }
 
@@ -158,17 +162,4 @@ pub(crate) fn at_terminal() -> bool {
     File::open("/dev/tty")
         .and_then(|terminal| Ok(tcgetpgrp(terminal)?))
         .is_ok_and(|foreground| foreground == getpgrp())
-}
-
-/// The signals that this process ignores, a bit for each. Empty where `/proc` is not available.
-pub(crate) fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
-}
-
-/// Whether a signal is in such a set.
-pub(crate) fn contains(set: u64, number: i32) -> bool {
-    set & (1 << (number - 1)) != 0
 }

@@ -98,13 +98,11 @@ fn serve(channel: &UnixStream) -> io::Result<()> {
 /// Has the signals that a runner passes on to all processes of its command change nothing here, where the
 /// runner and its guardian are such processes. They are caught, not ignored: the command would inherit that.
 fn outlive_signals() -> io::Result<()> {
-    let ignored = signals::ignored();
-    for number in [
+    let passed_on = vec![
         SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2, SIGTSTP,
-    ] {
-        if !signals::contains(ignored, number) {
-            signal_hook::flag::register(number, Arc::new(AtomicBool::new(false)))?;
-        }
+    ];
+    for number in signals::unless_ignored(passed_on) {
+        signal_hook::flag::register(number, Arc::new(AtomicBool::new(false)))?;
     }
     Ok(())
 }
