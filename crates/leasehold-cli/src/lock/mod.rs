@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use leasehold::watchdog::Watchdog;
-use leasehold::{Client, Completion, Durability, ErrorKind, LockInfo, Mutex, Ran};
+use leasehold::{Client, Completion, Durability, ErrorKind, LeaseId, LockInfo, Mutex, Ran};
 use tokio::time::timeout;
 
 use self::guard::AnyGuard;
@@ -251,16 +251,16 @@ fn refuse_memory(store: &StoreArgs) -> Result<(), Failure> {
 }
 
 /// Whether the client of a lease holds a lock, perhaps by another lease: a run may have several locks.
-fn holds(info: &LockInfo, lease: &str) -> bool {
-    let client = lease.split(':').next();
+fn holds(info: &LockInfo, lease: LeaseId) -> bool {
     let others = info.others.iter().map(|holder| holder.lease);
     let mut leases = others.chain([info.lease]);
-    leases.any(|holder| Some(holder.client.to_string().as_str()) == client)
+    leases.any(|holder| holder.client == lease.client)
 }
 
 /// A command of a run that waits for the lock of that run would wait for its own end.
 async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
-    let Ok(outer) = std::env::var(variables::LEASE) else {
+    let outer = std::env::var(variables::LEASE).ok();
+    let Some(outer) = outer.and_then(|lease| lease.parse::<LeaseId>().ok()) else {
         return Ok(());
     };
     let holder = match mutex.holder().await {
@@ -269,7 +269,7 @@ async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
         found => found?,
     };
     match holder {
-        Some(holder) if holds(&holder, &outer) => Err(Failure::usage(format!(
+        Some(holder) if holds(&holder, outer) => Err(Failure::usage(format!(
             "{} is held by the run around this command, which would wait for itself; use another name",
             mutex.name()
         ))),
