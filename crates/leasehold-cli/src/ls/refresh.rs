@@ -44,10 +44,7 @@ async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resu
         let locks = match list(args, client).await {
             Ok(locks) => locks,
             Err(failure) if failure.is_transient() => {
-                match args.json {
-                    true => json::report(&failure, None),
-                    false => failure.report(),
-                }
+                json::report(&failure, args.json, None);
                 continue;
             }
             Err(failure) => return Err(failure),
