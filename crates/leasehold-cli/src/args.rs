@@ -153,7 +153,10 @@ impl Command {
             Self::Jobs(args) => (args.json, args.reset.as_deref()),
             Self::Doctor(args) => (args.json, None),
             Self::Events(args) => (args.json, None),
-            Self::Watchdog(args) => (args.has_json_output(), None),
+            Self::Watchdog(args) => match &args.command {
+                Some(WatchdogCommand::Status(args)) => (args.json, None),
+                None => (false, None),
+            },
             _ => (false, None),
         }
     }

@@ -42,7 +42,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use tokio::runtime::Builder;
 
-use self::args::{Cli, Command};
+use self::args::{Cli, Command, WatchdogCommand};
 use self::exit::Failure;
 use self::lock::plan::Plan;
 
@@ -98,7 +98,10 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
         misplaced::warn_of_options(&run.command);
     }
     match cli.command {
-        Command::Watchdog(args) => watchdog::watchdog(&args, &cli.store),
+        Command::Watchdog(args) => match &args.command {
+            Some(WatchdogCommand::Status(args)) => watchdog::status(args),
+            None => watchdog::serve(&args.serve, &cli.store),
+        },
         Command::Completions(args) => completions::print(&args),
         Command::Man(args) => man::print(&args),
         Command::Run(args) => wait_for(run::run(&args.run, &Plan::of(&args), &cli.store)),

@@ -28,11 +28,6 @@ impl WatchdogArgs {
     pub(crate) fn is_node(&self) -> bool {
         self.command.is_none()
     }
-
-    /// Whether the output is JSON, and so is a failure.
-    pub(crate) fn has_json_output(&self) -> bool {
-        matches!(&self.command, Some(WatchdogCommand::Status(args)) if args.json)
-    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,12 +3,5 @@
 mod serve;
 mod status;
 
-use crate::args::{StoreArgs, WatchdogArgs, WatchdogCommand};
-use crate::exit::Failure;
-
-pub(crate) fn watchdog(args: &WatchdogArgs, store: &StoreArgs) -> Result<u8, Failure> {
-    match &args.command {
-        Some(WatchdogCommand::Status(status)) => status::status(status),
-        None => serve::serve(&args.serve, store),
-    }
-}
+pub(crate) use self::serve::serve;
+pub(crate) use self::status::status;

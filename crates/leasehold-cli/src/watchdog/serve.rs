@@ -12,7 +12,7 @@ use crate::exit::{self, Failure};
 use crate::signals::Signals;
 use crate::{connect, credentials, log, secret, variables};
 
-pub(super) fn serve(args: &ServeArgs, store: &StoreArgs) -> Result<u8, Failure> {
+pub(crate) fn serve(args: &ServeArgs, store: &StoreArgs) -> Result<u8, Failure> {
     log::init_service(args.log);
     let settings = settings(args, store)?;
     exit::start_runtime(Builder::new_multi_thread())?.block_on(run(settings))

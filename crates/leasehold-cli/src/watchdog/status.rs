@@ -36,7 +36,7 @@ fn monitored(client: &ClientStatus) -> impl Serialize {
     }
 }
 
-pub(super) fn status(args: &StatusArgs) -> Result<u8, Failure> {
+pub(crate) fn status(args: &StatusArgs) -> Result<u8, Failure> {
     let socket = args.socket.clone().unwrap_or_else(default_socket);
     let mut node = Observer::connect(&socket).map_err(|error| {
         let message = format!(
