@@ -121,23 +121,3 @@ pub(crate) fn words(line: &str) -> Vec<(usize, String)> {
     }
     words
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_has_the_words_that_a_shell_sees() {
-        for (line, expected) in [
-            ("", &[""][..]),
-            ("leasehold show ", &["leasehold", "show", ""]),
-            ("x | leasehold  show a", &["leasehold", "show", "a"]),
-            (r#"a "b c" 'd "e' f\ g"#, &["a", "b c", "d \"e", "f g"]),
-            (r#"a "b c"#, &["a", "b c"]),
-            ("a \\", &["a", ""]),
-        ] {
-            let words: Vec<_> = words(line).into_iter().map(|(_, word)| word).collect();
-            assert_eq!(words, expected, "{line}");
-        }
-    }
-}
