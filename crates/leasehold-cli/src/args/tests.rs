@@ -11,24 +11,21 @@ use crate::{exit, help, variables};
 const PAGE: &str = include_str!("../../../../docs/cli.md");
 
 /// Other pages that call the command.
-const PAGES: [(&str, &str); 7] = [
-    ("README.md", include_str!("../../../../README.md")),
-    (
-        "comparison.md",
-        include_str!("../../../../docs/comparison.md"),
-    ),
-    ("jobs.md", include_str!("../../../../docs/jobs.md")),
-    (
-        "migrating.md",
-        include_str!("../../../../docs/migrating.md"),
-    ),
-    (
-        "operations.md",
-        include_str!("../../../../docs/operations.md"),
-    ),
-    ("recipes.md", include_str!("../../../../docs/recipes.md")),
-    ("watchdog.md", include_str!("../../../../docs/watchdog.md")),
+const PAGES: [&str; 7] = [
+    "README.md",
+    "docs/comparison.md",
+    "docs/jobs.md",
+    "docs/migrating.md",
+    "docs/operations.md",
+    "docs/recipes.md",
+    "docs/watchdog.md",
 ];
+
+/// The text of a page.
+fn page(path: &str) -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    std::fs::read_to_string(format!("{root}/{path}")).unwrap()
+}
 
 /// The text below a heading, up to the next heading of its level.
 fn section(heading: &str) -> &'static str {
@@ -142,8 +139,8 @@ fn every_option_in_a_page_exists() {
     for (command, _) in described() {
         known.extend(options(&command));
     }
-    let watchdog = include_str!("../../../../docs/watchdog.md");
-    for piece in [PAGE, watchdog].into_iter().flat_map(code) {
+    let watchdog = page("docs/watchdog.md");
+    for piece in [PAGE, watchdog.as_str()].into_iter().flat_map(code) {
         let calls = |line: &&str| !piece.starts_with("sh\n") || line.contains("leasehold ");
         for line in piece.lines().filter(calls) {
             // Behind these are the arguments of a command.
@@ -178,10 +175,10 @@ fn every_command_line_in_a_page_has_options_that_exist() {
     // Then the subcommands also have the options for the store.
     cli.build();
     let mut seen = 0;
-    for (page, text) in PAGES {
-        for words in calls(text) {
+    for path in PAGES {
+        for words in calls(&page(path)) {
             let command = words.first().and_then(|word| cli.find_subcommand(word));
-            let command = command.unwrap_or_else(|| panic!("{page}: {words:?}"));
+            let command = command.unwrap_or_else(|| panic!("{path}: {words:?}"));
             let nested = words.get(1).and_then(|word| command.find_subcommand(word));
             let known: Vec<_> = options(nested.unwrap_or(command)).collect();
             for word in &words {
@@ -189,7 +186,7 @@ fn every_command_line_in_a_page_has_options_that_exist() {
                 if is_option(&name) {
                     assert!(
                         known.iter().any(|it| it == name),
-                        "{page}: {name} in {words:?}"
+                        "{path}: {name} in {words:?}"
                     );
                     seen += 1;
                 }
