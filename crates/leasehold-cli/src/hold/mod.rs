@@ -28,8 +28,13 @@ use crate::{duration, json};
 const EXPLANATION_DELAY: Duration = Duration::from_secs(1);
 
 pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failure> {
-    let mut signals = Signals::listen_for_hold()?;
-    let mut caller = Caller::listen(&args.name)?;
+    let mut requests = EndRequests {
+        args,
+        signals: Signals::listen_for_hold()?,
+        caller: Caller::listen(&args.name)?,
+        deferred: Vec::new(),
+        explained_at: None,
+    };
     let watchdog = args.watchdog.settings()?;
     let request = Request {
         name: &args.name,
@@ -40,7 +45,7 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
         program: &program_of_caller(),
         refusal: (!args.lock.quiet).then_some("the lock was not acquired"),
     };
-    let interruption = async || End::next(&mut signals, &mut caller).await;
+    let interruption = async || requests.any().await;
     let (client, guard) = match request.acquire(interruption).await? {
         Outcome::Acquired(client, guard) => (client, guard),
         // A hold is not a job, so it is never complete.
@@ -53,19 +58,12 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
     };
     let begun = Instant::now();
     let mut report = WatchdogReport::new(&client, &args.watchdog);
-    let mut requests = EndRequests {
-        args,
-        signals: &mut signals,
-        caller: &mut caller,
-        deferred: Vec::new(),
-        explained_at: None,
-    };
     let kept = keep(args, &client, &guard, &mut requests);
     let kept = report.during(kept).await;
     let end = kept.unwrap_or_else(End::Failed);
     let held = begun.elapsed();
     let released = guard.release().await;
-    caller.flush().await;
+    requests.caller.flush().await;
     if watchdog.is_some() {
         report.finish(&client).await;
     }
@@ -140,15 +138,6 @@ async fn keep(
 }
 
 impl End {
-    /// Waits until the caller or a signal ends the hold.
-    async fn next(signals: &mut Signals, caller: &mut Caller) -> Self {
-        tokio::select! {
-            biased;
-            signal = signals.next() => Self::Signal(signal.number),
-            end = caller.ended() => end,
-        }
-    }
-
     /// The exit code.
     fn into_code(self, args: &HoldArgs) -> Result<u8, Failure> {
         match self {
@@ -172,14 +161,23 @@ impl End {
 /// closes stdin, so a signal alone does not release the lock.
 struct EndRequests<'a> {
     args: &'a HoldArgs,
-    signals: &'a mut Signals,
-    caller: &'a mut Caller,
+    signals: Signals,
+    caller: Caller,
     /// The last signal that did not release the lock.
     deferred: Vec<i32>,
     explained_at: Option<tokio::time::Instant>,
 }
 
 impl EndRequests<'_> {
+    /// Waits for the end of a stream, or a signal that requests an exit.
+    async fn any(&mut self) -> End {
+        tokio::select! {
+            biased;
+            signal = self.signals.next() => End::Signal(signal.number),
+            end = self.caller.ended() => end,
+        }
+    }
+
     /// Waits for the end of the hold.
     ///
     /// Dropped, it can be called again.
@@ -187,18 +185,16 @@ impl EndRequests<'_> {
         loop {
             let explained_at = self.explained_at;
             let explanation = async {
-                match explained_at {
-                    Some(instant) => tokio::time::sleep_until(instant).await,
-                    None => std::future::pending().await,
-                }
+                tokio::time::sleep_until(explained_at?).await;
+                Some(())
             };
             tokio::select! {
                 biased;
-                end = End::next(self.signals, self.caller) => match end {
+                end = self.any() => match end {
                     End::Signal(number) if self.defers(number) => {}
                     end => return end,
                 },
-                () = explanation => self.explain(),
+                Some(()) = explanation => self.explain(),
             }
         }
     }
