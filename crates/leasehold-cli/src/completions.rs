@@ -164,6 +164,7 @@ fn parse(words: &[(usize, String)]) -> Option<(ArgMatches, &str)> {
     Some((matches, last))
 }
 
+/// Prints the names that complete a word, without those that the line has already.
 fn print_names(store: &StoreArgs, given: &[String], prefix: &str) -> Option<()> {
     let runtime = exit::start_runtime(tokio::runtime::Builder::new_current_thread()).ok()?;
     let names = runtime.block_on(async {
@@ -172,20 +173,13 @@ fn print_names(store: &StoreArgs, given: &[String], prefix: &str) -> Option<()> 
     });
     // The look-up of a host may still be under way.
     runtime.shutdown_background();
-    for name in completed(&names?, given, prefix) {
-        output::print_line(name).ok()?;
+    for name in names? {
+        // Another process chooses the name of its lock, and a shell may run a part of a name that needs quotes.
+        if shell::is_plain(&name) && name.starts_with(prefix) && !given.contains(&name) {
+            output::print_line(&name).ok()?;
+        }
     }
     Some(())
-}
-
-/// The names that complete a word, without those that the line has already. Another process chooses the name of its
-/// lock, and a shell may run a part of a name that needs quotes.
-fn completed<'a>(names: &'a [String], given: &[String], prefix: &str) -> Vec<&'a str> {
-    let names = names.iter().filter(|name| !given.contains(name));
-    names
-        .map(String::as_str)
-        .filter(|name| name.starts_with(prefix) && shell::is_plain(name))
-        .collect()
 }
 
 /// The names of the held locks, sorted. Creates no file.
