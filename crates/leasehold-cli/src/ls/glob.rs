@@ -1,32 +1,24 @@
 //! Patterns for names.
 
+use std::iter;
+
 /// Whether a whole text matches a pattern, in which `*` stands for any text and `?` for one character.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
-    let pattern: Vec<_> = pattern.chars().collect();
     let text: Vec<_> = text.chars().collect();
-    let (mut at, mut matched) = (0, 0);
-    // The part of the pattern behind the last star, and where the text that the star stands for may end.
-    let mut star = None;
-    while matched < text.len() {
-        match pattern.get(at) {
-            Some('*') => {
-                at += 1;
-                star = Some((at, matched));
-            }
-            Some(&c) if c == '?' || c == text[matched] => {
-                at += 1;
-                matched += 1;
-            }
-            _ => {
-                let Some((behind, end)) = star else {
-                    return false;
-                };
-                star = Some((behind, end + 1));
-                (at, matched) = (behind, end + 1);
-            }
+    // Whether the pattern so far matches the first characters of the text, by their number.
+    let mut matched = vec![false; text.len() + 1];
+    matched[0] = true;
+    for c in pattern.chars() {
+        if c == '*' {
+            let shortest = matched.iter().position(|it| *it);
+            matched[shortest.unwrap_or(text.len() + 1)..].fill(true);
+        } else {
+            let before = matched.iter().zip(&text);
+            let after = before.map(|(matched, next)| *matched && (c == '?' || c == *next));
+            matched = iter::once(false).chain(after).collect();
         }
     }
-    pattern[at..].iter().all(|c| *c == '*')
+    matched[text.len()]
 }
 
 /// Whether a pattern can match more than one text.
