@@ -70,13 +70,8 @@ async fn run_until(
     }
     let begun = Instant::now();
     let mut report = WatchdogReport::new(&client, &args.watchdog);
-    let command = async {
-        tokio::select! {
-            biased;
-            outcome = run_command(args, store, &client, &guard, signals, watchdog.as_ref()) => outcome,
-            never = plan.report_health(&guard) => never,
-        }
-    };
+    let nodes = watchdog.as_ref();
+    let command = run_command(args, plan, store, &client, &guard, signals, nodes);
     let outcome = report.during(command).await;
     plan.ended();
     let held = begun.elapsed();
@@ -155,6 +150,7 @@ fn refusal_code(args: &RunArgs) -> u8 {
 /// stopped because of its lock.
 async fn run_command(
     args: &RunArgs,
+    plan: &Plan<'_>,
     store: &StoreArgs,
     client: &Client,
     held: &AnyGuard,
@@ -197,6 +193,7 @@ async fn run_command(
         code = supervisor.supervise() => code,
         (_, never) = problems => never,
         never = held.print_proclaimed(&args.lock) => never,
+        never = plan.report_health(held) => never,
     };
     let cut_off = supervisor.cut_off;
     child.dismiss_guardian().await;
