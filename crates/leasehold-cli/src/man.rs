@@ -65,29 +65,24 @@ fn page(command: &Command, names: &[&str]) -> io::Result<Vec<u8>> {
     if command.has_subcommands() {
         man.render_subcommands_section(&mut page)?;
     }
-    let own = command.get_after_long_help().map(ToString::to_string);
-    let own = own.unwrap_or_default();
     let mut sections = help::LEASEHOLD.split("\n\n");
     let environment = sections.find(|section| section.starts_with("ENVIRONMENT"));
     let environment = environment.unwrap_or_default();
-    // The variables before the examples, as in other manuals.
-    match own.split_once("EXAMPLES\n") {
-        _ if own.contains(environment) => write_sections(&mut page, &own),
-        Some((before, examples)) => {
-            write_sections(&mut page, before);
-            write_sections(&mut page, environment);
-            write_sections(&mut page, &format!("EXAMPLES\n{examples}"));
-        }
-        None => write_sections(&mut page, &format!("{own}\n\n{environment}")),
+    let own = command.get_after_long_help().map(ToString::to_string);
+    let mut text = own.unwrap_or_default();
+    if !text.contains(environment) {
+        // Before the examples, as in other manuals.
+        text = text.replacen("EXAMPLES\n", &format!("{environment}\n\nEXAMPLES\n"), 1);
     }
     let others = names.iter().filter(|other| **other != name(command));
     let others: Vec<_> = others.map(|name| format!("{name}(1)")).collect();
     let see_also = format!("SEE ALSO\n{}, flock(1)", others.join(", "));
-    write_sections(&mut page, &see_also);
+    write_sections(&mut page, &format!("{text}\n\n{see_also}"));
     Ok(page)
 }
 
-/// Writes a text of [`help`] as sections: headings, paragraphs, and indented lines as they are.
+/// Writes a text as those of [`help`] as sections: headings, paragraphs, and indented lines as they are. Its last line is not
+/// indented.
 fn write_sections(page: &mut Vec<u8>, text: &str) {
     let is_heading = |line: &str| {
         line.starts_with(|c: char| c.is_ascii_uppercase())
@@ -111,8 +106,5 @@ fn write_sections(page: &mut Vec<u8>, text: &str) {
             _ => format!("\\&{text}\n"),
         };
         page.extend(text.into_bytes());
-    }
-    if indented {
-        page.extend(b".fi\n");
     }
 }
