@@ -106,9 +106,8 @@ pub(crate) fn reply() -> Option<u8> {
     let line = line.strip_suffix('\n').unwrap_or(&line);
     let found = read.ok().and_then(|_| match query == NAMES {
         true => {
-            let words = shell::words(line);
-            let (store, given, prefix) = name_at_cursor(&words)?;
-            let _ = print_names(&store, &given, prefix);
+            let (store, given, prefix) = name_at_cursor(line)?;
+            let _ = print_names(&store, &given, &prefix);
             Some(())
         }
         false => output::print_line(command_at_cursor(line)?).ok(),
@@ -118,8 +117,9 @@ pub(crate) fn reply() -> Option<u8> {
 
 /// The store, the names before the cursor, and the begin of the name at the cursor, if the last word is the name of a
 /// lock.
-fn name_at_cursor(words: &[(usize, String)]) -> Option<(StoreArgs, Vec<String>, &str)> {
-    let (matches, last) = parse(words)?;
+fn name_at_cursor(line: &str) -> Option<(StoreArgs, Vec<String>, String)> {
+    let words = shell::words(line);
+    let (matches, last) = parse(&words)?;
     let (_, matches) = matches.subcommand()?;
     let names = matches.try_get_many::<String>("name").ok()??;
     let mut given: Vec<_> = names.cloned().collect();
@@ -128,7 +128,7 @@ fn name_at_cursor(words: &[(usize, String)]) -> Option<(StoreArgs, Vec<String>, 
     }
     let store = StoreArgs::from_arg_matches(matches).ok()?;
     let store = store.resolved().ok()?;
-    Some((store, given, last))
+    Some((store, given, last.to_owned()))
 }
 
 /// The command of a run, up to the cursor, if the last word is a part of it.
@@ -202,10 +202,7 @@ mod tests {
 
     #[test]
     fn the_name_of_a_lock_is_completed_where_it_stands() {
-        let prefix = |line: &str| {
-            let words = shell::words(line);
-            name_at_cursor(&words).map(|(_, _, prefix)| prefix.to_owned())
-        };
+        let prefix = |line: &str| name_at_cursor(line).map(|(_, _, prefix)| prefix);
         for (line, expected) in [
             ("leasehold show ", Some("")),
             ("/usr/bin/leasehold release --force or", Some("or")),
@@ -229,8 +226,8 @@ mod tests {
         ] {
             assert_eq!(prefix(line).as_deref(), expected, "{line}");
         }
-        let words = shell::words("leasehold --namespace a show --store memory: x");
-        let (store, _, _) = name_at_cursor(&words).unwrap();
+        let line = "leasehold --namespace a show --store memory: x";
+        let (store, _, _) = name_at_cursor(line).unwrap();
         assert_eq!(store.store.as_deref(), Some("memory:"));
         assert_eq!(store.namespace, "a");
     }
