@@ -39,7 +39,7 @@ pub(crate) async fn hold(args: &HoldArgs, store: &StoreArgs) -> Result<u8, Failu
     let request = Request {
         name: &args.name,
         args: &args.lock,
-        plan: &Plan::shared(&args.share),
+        plan: &Plan::Always(&args.share),
         store,
         watchdog: watchdog.as_ref(),
         program: &program_of_caller(),

@@ -23,9 +23,8 @@ pub(crate) const FOLLOWING: Result<&str, &str> = Ok("following");
 
 /// Whether a command is run each time, as a job, or as the leader.
 pub(crate) enum Plan<'a> {
-    Always,
-    /// Perhaps while others also hold the lock.
-    Share(&'a ShareArgs),
+    /// Each time, perhaps under several locks, or while others also hold the lock.
+    Always(&'a ShareArgs),
     /// Once in each period.
     Every(Duration, &'a RunCommand),
     Once(&'a OnceCommand),
@@ -36,23 +35,15 @@ pub(crate) enum Plan<'a> {
 impl<'a> Plan<'a> {
     pub(crate) fn of(command: &'a RunCommand) -> Self {
         match command.every {
-            None => Self::shared(&command.share),
+            None => Self::Always(&command.share),
             Some(period) => Self::Every(period, command),
-        }
-    }
-
-    /// Each time, with the options of several locks, or of a lock that others may also hold.
-    pub(crate) fn shared(share: &'a ShareArgs) -> Self {
-        match share.is_given() {
-            true => Self::Share(share),
-            false => Self::Always,
         }
     }
 
     /// The names of the further locks that are held.
     pub(super) fn and(&self) -> &'a [String] {
         match self {
-            Self::Share(share) => &share.and,
+            Self::Always(share) => &share.and,
             _ => &[],
         }
     }
@@ -62,7 +53,7 @@ impl<'a> Plan<'a> {
         match self {
             Self::Every(_, command) => Some(&command.job),
             Self::Once(command) => Some(&command.job),
-            Self::Always | Self::Share(_) | Self::Election(..) => None,
+            Self::Always(_) | Self::Election(..) => None,
         }
     }
 
@@ -83,8 +74,7 @@ impl<'a> Plan<'a> {
         }
         self.print_conflicts(args);
         let (mut job, options) = match self {
-            Self::Always => return Ok(Target::Lock(client.mutex(name)?.with(lease)?)),
-            Self::Share(share) => return Target::shared(share, name, client, lease),
+            Self::Always(share) => return Target::of(share, name, client, lease),
             Self::Election(value, _) => {
                 let election = client.election(name)?.with(lease)?;
                 let value = (*value).to_owned();
@@ -180,7 +170,7 @@ impl<'a> Plan<'a> {
     /// The recorded job and this one, if the program, the period or the anchor is another.
     fn other_job(&self, program: &Program, run: &Completion) -> Option<(String, String)> {
         let (period, anchor) = match self {
-            Self::Always | Self::Share(_) | Self::Election(..) => return None,
+            Self::Always(_) | Self::Election(..) => return None,
             Self::Every(period, command) => (Some(*period), command.anchor),
             Self::Once(_) => (None, None),
         };
@@ -260,7 +250,8 @@ impl<'a> Plan<'a> {
 
     /// Prints at a terminal that a run without a schedule was none of the job that has a record under its name.
     pub(crate) async fn print_job_of_name(&self, args: &RunArgs, client: &Client) {
-        if !matches!(self, Self::Always) || args.lock.quiet || !is_at_terminal() {
+        let is_alone = matches!(self, Self::Always(share) if !share.is_given());
+        if !is_alone || args.lock.quiet || !is_at_terminal() {
             return;
         }
         let recorded = tokio::time::timeout(QUERY_TIMEOUT, last_run(client, &args.name)).await;

@@ -27,13 +27,16 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Several locks, or a lock that others may hold at the same time.
-    pub(super) fn shared(
+    /// A lock, several ones, or one that others may hold at the same time.
+    pub(super) fn of(
         share: &ShareArgs,
         name: &str,
         client: &Client,
         lease: LeaseOptions,
     ) -> Result<Self, Failure> {
+        if !share.is_given() {
+            return Ok(Self::Lock(client.mutex(name)?.with(lease)?));
+        }
         if !share.and.is_empty() {
             let names = share.and.iter().map(String::as_str);
             let names = [name].into_iter().chain(names);
