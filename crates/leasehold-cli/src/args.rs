@@ -55,15 +55,7 @@ impl Cli {
             if let Some(message) = cli.misplaced(&arguments) {
                 return Err(Self::command().error(ErrorKind::ValueValidation, message));
             }
-            if let Some(run) = cli.command.run_args() {
-                refuse_name_after_escape(&arguments)?;
-                let line = run.shell_command.as_ref();
-                if line.is_some_and(|line| line.is_empty()) {
-                    let message =
-                        "-c has an empty command line; is a variable of your script unset?";
-                    return Err(Self::command().error(ErrorKind::ValueValidation, message));
-                }
-            }
+            refuse_name_after_escape(&arguments)?;
             cli.command.apply_implied();
             Ok(cli)
         });
@@ -76,7 +68,7 @@ impl Cli {
         })
     }
 
-    /// The message for a name, a key or a label that is valid, but hardly what its user has meant.
+    /// The message for a name, a key, a label or a command line that is valid, but hardly what its user has meant.
     fn misplaced(&self, arguments: &[OsString]) -> Option<String> {
         let (name, lock) = self.command.acquired()?;
         let run = self.command.run_args();
@@ -88,6 +80,11 @@ impl Cli {
             })
             .or_else(|| misplaced::of_variable("--label", &lock.label))
             .or_else(|| misplaced::of_program(name, &run?.command, arguments))
+            .or_else(|| {
+                let line = run?.shell_command.as_ref()?;
+                let message = "-c has an empty command line; is a variable of your script unset?";
+                line.is_empty().then(|| message.to_owned())
+            })
             .or_else(|| match &self.command {
                 Command::Elect(elect) => misplaced::of_variable("the value", &elect.value),
                 Command::Once(once) => misplaced::of_key(&once.key, &once.run.command, arguments)
