@@ -92,21 +92,17 @@ fn table(clients: &[ClientStatus]) -> String {
 
 /// The liveness of a client, the reason, and the locks that are renewed for it.
 fn liveness(client: &ClientStatus) -> String {
-    let mut text = client.liveness.as_str().to_owned();
-    if !client.reason.is_empty() {
-        text.push_str(": ");
-        text.push_str(&client.reason);
+    let reason = Some(&client.reason).filter(|reason| !reason.is_empty());
+    let reason = output::optional(": ", reason);
+    let more = usize::try_from(client.leases).unwrap_or(usize::MAX);
+    let more = more.saturating_sub(client.renewed.len());
+    let mut kept = client.renewed.join(", ");
+    if more > 0 {
+        kept.push_str(&format!(" and {more} more"));
     }
-    if !client.renewed.is_empty() {
-        text.push_str("; keeps ");
-        text.push_str(&client.renewed.join(", "));
-        let more = usize::try_from(client.leases).unwrap_or(usize::MAX);
-        let more = more.saturating_sub(client.renewed.len());
-        if more > 0 {
-            text.push_str(&format!(" and {more} more"));
-        }
-    }
-    text
+    let kept = (!client.renewed.is_empty()).then_some(kept);
+    let kept = output::optional("; keeps ", kept);
+    format!("{}{reason}{kept}", client.liveness.as_str())
 }
 
 fn ago(millis: u64) -> String {
