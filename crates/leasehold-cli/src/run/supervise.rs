@@ -50,17 +50,10 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) cut_off: bool,
 }
 
-/// The end that is waited for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum WaitTarget {
-    Command,
-    AllProcesses,
-}
-
 impl Supervisor<'_> {
     /// Waits for the end of the command, or stops it. The exit code.
     pub(crate) async fn supervise(&mut self) -> u8 {
-        if let Err(code) = self.wait_for(WaitTarget::Command).await {
+        if let Err(code) = self.wait_for(Child::ended).await {
             return code;
         }
         // This process may have been stopped, and learn of both at the same time.
@@ -84,7 +77,7 @@ impl Supervisor<'_> {
                     let processes = output::count(remaining, "background process");
                     self.print_message(format_args!("waiting for {processes}"));
                 }
-                if let Err(code) = self.wait_for(WaitTarget::AllProcesses).await {
+                if let Err(code) = self.wait_for(Child::all_ended).await {
                     return code;
                 }
             }
@@ -109,7 +102,7 @@ impl Supervisor<'_> {
     }
 
     /// Waits for an end, while signals are passed on. The exit code if the command was stopped before.
-    async fn wait_for(&mut self, target: WaitTarget) -> Result<(), u8> {
+    async fn wait_for<T>(&mut self, end: impl AsyncFn(&mut Child) -> T) -> Result<T, u8> {
         let ignore = self.ignores_loss();
         let lease = self.args.lock.lease_length();
         let pulse = (lease / PULSE_DIVISOR).clamp(PULSE_MIN, PULSE_MAX);
@@ -117,12 +110,6 @@ impl Supervisor<'_> {
             if let Some((until, reserve)) = allowance(self.guard, self.args) {
                 self.child.allow(until, reserve);
             }
-            let ended = async {
-                match target {
-                    WaitTarget::Command => drop(self.child.ended().await),
-                    WaitTarget::AllProcesses => self.child.all_ended().await,
-                }
-            };
             tokio::select! {
                 biased;
                 cause = stop_cause(self.guard, self.args), if !ignore => return Err(self.stop(cause).await),
@@ -131,7 +118,7 @@ impl Supervisor<'_> {
                     let cause = describe_loss(cause);
                     self.print_message(format_args!("the lock is lost: {cause}; the command runs on without it"));
                 }
-                () = ended => return Ok(()),
+                ended = end(self.child) => return Ok(ended),
                 signal = self.signals.any() => self.pass_on(signal).await,
                 () = tokio::time::sleep(pulse) => self.child.continue_guardian(),
             }
