@@ -120,13 +120,12 @@ pub(crate) fn reply() -> Option<u8> {
 fn name_at_cursor(line: &str) -> Option<(StoreArgs, Vec<String>, String)> {
     let words = shell::words(line);
     let (matches, last) = parse(&words)?;
-    let (_, matches) = matches.subcommand()?;
     let names = matches.try_get_many::<String>("name").ok()??;
     let mut given: Vec<_> = names.cloned().collect();
     if given.pop()? != CURSOR || last.starts_with('-') {
         return None;
     }
-    let store = StoreArgs::from_arg_matches(matches).ok()?;
+    let store = StoreArgs::from_arg_matches(&matches).ok()?;
     let store = store.resolved().ok()?;
     Some((store, given, last.to_owned()))
 }
@@ -135,7 +134,6 @@ fn name_at_cursor(line: &str) -> Option<(StoreArgs, Vec<String>, String)> {
 fn command_at_cursor(line: &str) -> Option<&str> {
     let words = shell::words(line);
     let (matches, last) = parse(&words)?;
-    let (_, matches) = matches.subcommand()?;
     let mut command = matches.try_get_many::<OsString>("command").ok()??;
     let (length, end) = (command.len(), command.next_back()?);
     let before = words.iter().nth_back(1);
@@ -149,7 +147,8 @@ fn command_at_cursor(line: &str) -> Option<&str> {
     line.get(*begin..)
 }
 
-/// Parses the call of this program in the words of a line, and returns it with the last word, which is at the cursor.
+/// Parses the arguments of a command of this program in the words of a line, whose last one is at the cursor. Also
+/// returns that word.
 fn parse(words: &[(usize, String)]) -> Option<(ArgMatches, &str)> {
     let mut names = words.iter().map(|(_, word)| Path::new(word).file_name());
     let program = names.position(|name| name == Some(OsStr::new("leasehold")))?;
@@ -160,7 +159,8 @@ fn parse(words: &[(usize, String)]) -> Option<(ArgMatches, &str)> {
     let line = before.iter().map(|(_, word)| word.as_str());
     let line = line.chain([CURSOR]);
     let parser = Cli::command().ignore_errors(true);
-    let matches = parser.try_get_matches_from(line).ok()?;
+    let mut matches = parser.try_get_matches_from(line).ok()?;
+    let (_, matches) = matches.remove_subcommand()?;
     Some((matches, last))
 }
 
