@@ -1,11 +1,11 @@
 //! The lock of `run`, `once`, `elect` and `hold`: what these commands need to acquire a lock and to keep it.
 
+mod acquire;
 pub(crate) mod guard;
 mod holder;
 pub(crate) mod jeopardy;
 pub(crate) mod plan;
 pub(crate) mod program;
-mod target;
 mod waiting;
 pub(crate) mod watchdog;
 
@@ -19,7 +19,6 @@ use tokio::time::timeout;
 use self::guard::AnyGuard;
 use self::plan::Plan;
 use self::program::Program;
-use self::target::Target;
 use self::waiting::Progress;
 use crate::args::{LockArgs, StoreArgs};
 use crate::connect::connect;
@@ -124,14 +123,13 @@ impl Request<'_> {
 
     /// The lock or job, unless another client holds it for longer than it may be waited for.
     async fn granted(&self, client: &Client, begun: Instant) -> Result<Ran<AnyGuard>, Failure> {
-        let plan = self.plan;
-        let target = plan.target(self.name, self.args, self.program, client)?;
+        self.plan.print_conflicts(self.args);
         let mutexes = self.names().map(|name| client.mutex(name));
         let mutexes: Vec<_> = mutexes.collect::<leasehold::Result<_>>()?;
         let mut acquiring: Pin<Box<dyn Future<Output = _> + '_>> =
-            Box::pin(confirmed(self.args, &target, begun));
+            Box::pin(self.confirmed(client, begun));
         for mutex in &mutexes {
-            if target.is_exclusive() {
+            if self.plan.is_exclusive() {
                 refuse_to_wait_for_itself(mutex).await?;
             }
             let progress = Progress::new(self.args, mutex, client, begun);
@@ -141,9 +139,48 @@ impl Request<'_> {
         if let Ran::Now(AnyGuard::Job(run)) = &acquired
             && let Some(last) = run.last_run()
         {
-            plan.print_other_job(self.program, last);
+            self.plan.print_other_job(self.program, last);
         }
         Ok(acquired)
+    }
+
+    /// Waits for a lease on which its user can rely. One that is lost before is acquired again: nothing has been done
+    /// under it.
+    async fn confirmed(&self, client: &Client, begun: Instant) -> Result<Ran<AnyGuard>, Failure> {
+        loop {
+            let guard = match self.wait(client, begun).await? {
+                Ran::Now(guard) => guard,
+                other => return Ok(other),
+            };
+            match confirm(&guard, self.args).await {
+                Ok(()) => return Ok(Ran::Now(guard)),
+                Err(_) if guard.state().is_lost() => {}
+                // No command starts under it.
+                Err(error) => {
+                    guard.waive_min_hold();
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Waits for the lock as long as the arguments allow.
+    async fn wait(&self, client: &Client, begun: Instant) -> Result<Ran<AnyGuard>, Failure> {
+        let limit = match (self.args.no_wait, self.args.wait) {
+            (true, _) => Duration::ZERO,
+            (false, Some(limit)) => limit.saturating_sub(begun.elapsed()),
+            (false, None) => Duration::MAX,
+        };
+        let is_short = limit < FIRST_REPLY_TIMEOUT && !self.args.no_wait;
+        match self.acquire_within(limit, client).await {
+            // Perhaps without a reply so far. One attempt shows whether the lock is held.
+            Err(failure) if failure.is_unreachable() && is_short => {
+                let attempt = self.acquire_within(Duration::ZERO, client);
+                let attempt = timeout(FIRST_REPLY_TIMEOUT, attempt).await;
+                attempt.unwrap_or(Err(failure))
+            }
+            waited => waited,
+        }
     }
 
     /// The names of the locks, in the order of the arguments.
@@ -176,53 +213,6 @@ impl Request<'_> {
         let waited = waited.map(|limit| format!("waited {}, ", duration::format(limit)));
         let waited = waited.unwrap_or_default();
         note!("leasehold: {name} {is_held}; {waited}{refusal}{cost}");
-    }
-}
-
-/// Waits for a lease on which its user can rely. One that is lost before is acquired again: nothing has been done
-/// under it.
-async fn confirmed(
-    args: &LockArgs,
-    target: &Target,
-    begun: Instant,
-) -> leasehold::Result<Ran<AnyGuard>> {
-    loop {
-        let guard = match wait(args, target, begun).await? {
-            Ran::Now(guard) => guard,
-            other => return Ok(other),
-        };
-        match confirm(&guard, args).await {
-            Err(_) if guard.state().is_lost() => {}
-            // An error: no command starts under it.
-            confirmed => {
-                return confirmed
-                    .inspect_err(|_| guard.waive_min_hold())
-                    .map(|()| Ran::Now(guard));
-            }
-        }
-    }
-}
-
-/// Waits for the lock as long as the arguments allow.
-async fn wait(
-    args: &LockArgs,
-    target: &Target,
-    begun: Instant,
-) -> leasehold::Result<Ran<AnyGuard>> {
-    let limit = match (args.no_wait, args.wait) {
-        (true, _) => Duration::ZERO,
-        (false, Some(limit)) => limit.saturating_sub(begun.elapsed()),
-        (false, None) => Duration::MAX,
-    };
-    let is_short = limit < FIRST_REPLY_TIMEOUT && !args.no_wait;
-    match target.acquire(limit).await {
-        // Perhaps without a reply so far. One attempt shows whether the lock is held.
-        Err(error) if error.kind() == ErrorKind::Unreachable && is_short => {
-            let attempt = target.acquire(Duration::ZERO);
-            let attempt = timeout(FIRST_REPLY_TIMEOUT, attempt).await;
-            attempt.unwrap_or(Err(error))
-        }
-        waited => waited,
     }
 }
 

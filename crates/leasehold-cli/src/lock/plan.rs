@@ -3,16 +3,14 @@
 use std::io::{IsTerminal as _, stderr, stdin, stdout};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::{Client, Completion, Guard, LeaseOptions};
+use leasehold::{Client, Completion, Guard};
 use tokio::sync::watch;
 
 use super::holder::QUERY_TIMEOUT;
 use super::program::Program;
-use super::target::Target;
 use crate::args::{
     Anchor, JobArgs, LockArgs, OnceCommand, RunArgs, RunCommand, ShareArgs, StoreArgs,
 };
-use crate::exit::Failure;
 use crate::{connect, duration, jobs, output, signals};
 
 /// The reply of a candidate to probes: an error if its command runs although its leadership is lost.
@@ -57,53 +55,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The lock or job with a name.
-    pub(super) fn target(
-        &self,
-        name: &str,
-        args: &LockArgs,
-        program: &Program,
-        client: &Client,
-    ) -> Result<Target, Failure> {
-        let mut lease = LeaseOptions::new();
-        if let Some(length) = args.lease {
-            lease = lease.fixed(length);
+    /// Whether it waits for everyone who holds the lock.
+    pub(super) fn is_exclusive(&self) -> bool {
+        match self {
+            Self::Always(share) => share.permits.is_none() && !share.shared,
+            _ => true,
         }
-        if let Some(at_least) = args.at_least {
-            lease = lease.min_hold(at_least);
-        }
-        self.print_conflicts(args);
-        let (mut job, options) = match self {
-            Self::Always(share) => return Target::of(share, name, client, lease),
-            Self::Election(value, _) => {
-                let election = client.election(name)?.with(lease)?;
-                let value = (*value).to_owned();
-                return Ok(Target::Election { election, value });
-            }
-            Self::Once(command) => (client.once(name, &command.key)?, &command.job),
-            Self::Every(period, command) => {
-                let job = client.job(name, *period)?;
-                let job = match command.anchor {
-                    Some(anchor) => job.anchor(anchor.time(*period)?)?,
-                    None => job,
-                };
-                (job, &command.job)
-            }
-        };
-        if let Some(path) = &program.path {
-            job = job.program_path(path);
-        }
-        job = job.with(lease)?;
-        if let Some(delay) = options.retry_after {
-            job = job.retry_after(delay)?;
-        }
-        if let Some(keep) = options.keep {
-            job = job.keep(keep)?;
-        }
-        Ok(match options.no_record {
-            true => Target::Lock(job.mutex().clone()),
-            false => Target::Job(job),
-        })
     }
 
     /// What a refusal costs.
@@ -287,7 +244,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Prints which options of a job do not agree with its period.
-    fn print_conflicts(&self, args: &LockArgs) {
+    pub(super) fn print_conflicts(&self, args: &LockArgs) {
         let (period, job) = match self {
             Self::Every(period, command) if !args.quiet => (*period, &command.job),
             _ => return,
