@@ -252,7 +252,7 @@ fn table(runs: &[Completion], now: SystemTime) -> String {
 fn next(run: &Completion, now: SystemTime) -> String {
     let Some(next) = run.next_slot else {
         let kept = run.valid_until.and_then(output::local_date);
-        return kept.map_or_else(|| "-".to_owned(), |date| format!("kept until {date}"));
+        return output::or_dash(kept.map(|date| format!("kept until {date}")));
     };
     match (next.duration_since(now), now.duration_since(next)) {
         (Ok(left), _) => format!("in {}", duration::format(left)),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::ops::RangeBounds;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use jiff::tz::TimeZone;
@@ -130,14 +130,13 @@ pub(crate) fn cut_to_lines(table: &mut Table, cut: usize) {
 
 /// How long ago a lock was acquired.
 pub(crate) fn age(info: &LockInfo) -> String {
-    let ago = |since: SystemTime| since.elapsed().unwrap_or(Duration::ZERO);
-    info.since
-        .map_or_else(|| "-".to_owned(), |since| duration::format(ago(since)))
+    let age = |since: SystemTime| duration::format(since.elapsed().unwrap_or_default());
+    or_dash(info.since.map(age))
 }
 
-pub(crate) fn token(info: &LockInfo) -> String {
-    info.token
-        .map_or_else(|| "-".to_owned(), |token| token.to_string())
+/// A value, or a dash without a value.
+pub(crate) fn or_dash(value: Option<impl fmt::Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// A text from others with its invisible characters escaped as `\u{202e}`: control characters, changes of direction

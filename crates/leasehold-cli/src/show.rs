@@ -52,7 +52,7 @@ fn text(info: &LockInfo) -> String {
         ("holder", output::listed_holder(info)),
         ("since", since),
         ("time left", duration::format(info.time_left)),
-        ("token", output::token(info)),
+        ("token", output::or_dash(info.token)),
         ("count", info.count.to_string()),
         ("lease", info.lease.to_string()),
         ("queue", queue_length),
@@ -109,7 +109,7 @@ fn queue(waiters: &[WaiterInfo]) -> String {
     let rows = waiters.iter().enumerate().map(|(before, waiter)| {
         let [label, host, pid, program, connected] = match &waiter.client {
             Some(it) => [
-                it.label.clone(),
+                output::or_dash(Some(&it.label).filter(|label| !label.is_empty())),
                 it.host.clone(),
                 it.pid.to_string(),
                 it.program.clone(),
@@ -117,8 +117,6 @@ fn queue(waiters: &[WaiterInfo]) -> String {
             ],
             None => ["-"; 5].map(str::to_owned),
         };
-        let label = Some(label).filter(|label| !label.is_empty());
-        let label = label.unwrap_or_else(|| "-".to_owned());
         let place = (before + 1).to_string();
         [place, label, host, pid, program, connected].map(|cell| output::printable(&cell))
     });
