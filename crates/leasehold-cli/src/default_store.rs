@@ -137,9 +137,11 @@ fn machine_store(path: &Path) -> Result<Option<String>, Failure> {
         }
         _ => Err(io::Error::other("it is not a file with one URL")),
     });
+    // The file or its directory names something that is missing.
+    let is_link = || path.ancestors().take(2).any(Path::is_symlink);
     let (metadata, text) = match read {
         Ok(read) => read,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_link(path) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_link() => return Ok(None),
         Err(error) => {
             let message = format!("{file}, which names the store of this machine, cannot be read");
             return Err(
@@ -173,12 +175,6 @@ fn machine_store(path: &Path) -> Result<Option<String>, Failure> {
         );
     }
     Ok(Some(url.to_owned()))
-}
-
-/// Whether the file or its directory is a link, which names something that is missing.
-fn is_link(path: &Path) -> bool {
-    let mut paths = path.ancestors().take(2);
-    paths.any(|path| path.is_symlink())
 }
 
 fn is_relative(url: &str) -> bool {

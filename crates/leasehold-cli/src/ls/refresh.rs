@@ -52,18 +52,16 @@ async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resu
         let text = match args.json {
             true => json::to_line(&listing(client, &locks))?,
             // With an empty line between two tables.
-            false => format!("{}\n{}\n", headline(&locks), table(&locks).trim_fmt()),
+            false => {
+                let time = output::rfc3339(SystemTime::now()).unwrap_or_default();
+                let table = table(&locks).trim_fmt();
+                format!("{time}  {}\n{table}\n", counts(&locks))
+            }
         };
         if !output::write_to_reader(format!("{text}\n").as_bytes())? {
             return Ok(0);
         }
     }
-}
-
-/// The line above a table, with the time and the number of locks.
-fn headline(locks: &[LockInfo]) -> String {
-    let time = output::rfc3339(SystemTime::now()).unwrap_or_default();
-    format!("{time}  {}", counts(locks))
 }
 
 /// The number of locks and of waiters.
