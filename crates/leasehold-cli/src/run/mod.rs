@@ -93,15 +93,12 @@ async fn run_until(
         plan.print_record(args, store, run.as_ref(), signals.requested_exit(), code);
     }
     plan.print_job_of_name(args, &client).await;
-    match outcome {
-        // The lock was held when the run was complete.
-        Ok(0) if let Ok(Some(_)) = completed => Ok(0),
-        Ok(0) if let Err(code) = completed => Ok(code),
+    let fails_if_lost = plan.job().is_some() || args.on_lost != OnLost::Ignore;
+    match (outcome, completed) {
+        (Ok(0), Err(code)) => Ok(code),
         // Only the release has revealed that the lock was lost while the command ran.
-        Ok(_) if !to_the_end && (plan.job().is_some() || args.on_lost != OnLost::Ignore) => {
-            Ok(args.lost_exit_code)
-        }
-        outcome => outcome,
+        (Ok(_), _) if !to_the_end && fails_if_lost => Ok(args.lost_exit_code),
+        (outcome, _) => outcome,
     }
 }
 
