@@ -37,13 +37,6 @@ pub(crate) struct Signal {
     pub(crate) from_terminal: bool,
 }
 
-impl Signal {
-    /// Whether it requests an exit.
-    fn ends(self) -> bool {
-        EXIT_SIGNALS.contains(&self.number)
-    }
-}
-
 pub(crate) struct Signals {
     received: mpsc::UnboundedReceiver<Signal>,
     /// The last signal that has requested an exit, not only of the command.
@@ -95,15 +88,15 @@ impl Signals {
         })
     }
 
-    /// Waits for a signal that requests an exit.
+    /// Waits for a signal that requests an exit, and returns its number.
     ///
     /// Dropped, it has lost no such signal.
-    pub(crate) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> i32 {
         loop {
-            let signal = self.any().await;
-            if signal.ends() {
-                self.requested_exit = Some(signal.number);
-                return signal;
+            let number = self.any().await.number;
+            if EXIT_SIGNALS.contains(&number) {
+                self.requested_exit = Some(number);
+                return number;
             }
         }
     }
@@ -114,11 +107,11 @@ impl Signals {
     }
 
     /// A signal that requests an exit and has arrived already.
-    pub(crate) fn pending(&mut self) -> Option<Signal> {
-        while let Ok(signal) = self.received.try_recv() {
-            if signal.ends() {
-                self.requested_exit = Some(signal.number);
-                return Some(signal);
+    pub(crate) fn pending(&mut self) -> Option<i32> {
+        while let Ok(Signal { number, .. }) = self.received.try_recv() {
+            if EXIT_SIGNALS.contains(&number) {
+                self.requested_exit = Some(number);
+                return Some(number);
             }
         }
         None

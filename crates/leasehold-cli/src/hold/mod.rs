@@ -173,7 +173,7 @@ impl EndRequests<'_> {
     async fn any(&mut self) -> End {
         tokio::select! {
             biased;
-            signal = self.signals.next() => End::Signal(signal.number),
+            number = self.signals.next() => End::Signal(number),
             end = self.caller.ended() => end,
         }
     }

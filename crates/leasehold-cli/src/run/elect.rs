@@ -64,7 +64,7 @@ async fn campaigns(
         let pause = CAMPAIGN_INTERVAL.saturating_sub(begun.elapsed());
         tokio::select! {
             biased;
-            signal = signals.next() => return Ok(exit::by_signal(signal.number)),
+            signal = signals.next() => return Ok(exit::by_signal(signal)),
             () = tokio::time::sleep(pause) => {}
         }
     }

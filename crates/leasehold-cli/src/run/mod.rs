@@ -53,7 +53,7 @@ async fn run_until(
         program: &program,
         refusal: refusal(args),
     };
-    let interruption = async || signals.next().await.number;
+    let interruption = async || signals.next().await;
     let (client, guard) = match request.acquire(interruption).await? {
         Outcome::Acquired(client, guard) => (client, guard),
         Outcome::Completed(run) => {
@@ -66,7 +66,7 @@ async fn run_until(
     if let Some(signal) = signals.pending() {
         guard.waive_min_hold();
         let _ = release(guard, args).await;
-        return Ok(exit::by_signal(signal.number));
+        return Ok(exit::by_signal(signal));
     }
     let begun = Instant::now();
     let mut report = WatchdogReport::new(&client, &args.watchdog);
