@@ -298,22 +298,19 @@ impl<R: Deref<Target = Rows>, F: FnMut(ClientId) -> bool> Source for RowsSource<
         Ok(self.rows.head)
     }
 
-    fn holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, Infallible> {
-        Ok(self.rows.holders.get(&lease).copied())
-    }
-
-    fn waiter(&mut self, lease: LeaseId) -> Result<Option<Waiter>, Infallible> {
-        let place = self.rows.places.get(&lease);
-        let waiter = place.and_then(|place| self.rows.waiters.get(place));
-        Ok(waiter.cloned())
-    }
-
-    fn has_arrived(&mut self, id: &ArrivalId) -> Result<bool, Infallible> {
-        Ok(self.rows.arrivals.contains(id))
-    }
-
-    fn note(&mut self, slot: &Slot) -> Result<Option<Note>, Infallible> {
-        Ok(self.rows.notes.get(slot).cloned())
+    fn row(&mut self, part: &Part) -> Result<Option<Row>, Infallible> {
+        let rows = &*self.rows;
+        Ok(match part {
+            Part::Holder(lease) => rows.holders.get(lease).copied().map(Row::Holder),
+            Part::Waiter(lease) => {
+                let place = rows.places.get(lease);
+                let waiter = place.and_then(|place| rows.waiters.get(place));
+                waiter.cloned().map(Row::Waiter)
+            }
+            Part::Arrival(id) => rows.arrivals.contains(id).then_some(Row::Arrival),
+            Part::Note(slot) => rows.notes.get(slot).cloned().map(Row::Note),
+            Part::Description => rows.description.clone().map(Row::Description),
+        })
     }
 
     fn holders(&mut self) -> Result<Vec<Holder>, Infallible> {

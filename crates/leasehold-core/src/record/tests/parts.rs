@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use super::*;
-use crate::latch::ArrivalId;
 
 /// A part that is not loaded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,24 +39,9 @@ impl<S: Source<Error = Infallible>> Source for Loaded<'_, S> {
         Ok(self.whole.head().unwrap())
     }
 
-    fn holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, Need> {
-        self.check(Need::Row(Part::Holder(lease)))?;
-        Ok(self.whole.holder(lease).unwrap())
-    }
-
-    fn waiter(&mut self, lease: LeaseId) -> Result<Option<Waiter>, Need> {
-        self.check(Need::Row(Part::Waiter(lease)))?;
-        Ok(self.whole.waiter(lease).unwrap())
-    }
-
-    fn has_arrived(&mut self, id: &ArrivalId) -> Result<bool, Need> {
-        self.check(Need::Row(Part::Arrival(id.clone())))?;
-        Ok(self.whole.has_arrived(id).unwrap())
-    }
-
-    fn note(&mut self, slot: &Slot) -> Result<Option<Note>, Need> {
-        self.check(Need::Row(Part::Note(slot.clone())))?;
-        Ok(self.whole.note(slot).unwrap())
+    fn row(&mut self, part: &Part) -> Result<Option<Row>, Need> {
+        self.check(Need::Row(part.clone()))?;
+        Ok(self.whole.row(part).unwrap())
     }
 
     fn holders(&mut self) -> Result<Vec<Holder>, Need> {

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use leasehold_core::record::{
-    Body, Change, Changes, Description, End, Environment, Head, Holder, Note, Op, Part, Row, Slot,
-    Source, Waiter, Whom,
+    Body, Change, Changes, Description, End, Environment, Head, Holder, Op, Part, Row, Source,
+    Waiter, Whom,
 };
-use leasehold_core::{ArrivalId, ClientId, LeaseId, StoreTime};
+use leasehold_core::{ClientId, LeaseId, StoreTime};
 
 use super::error::Fault;
 use super::need::{Need, Want};
@@ -147,37 +147,25 @@ impl<F> CachedRecord<'_, F> {
             false => end,
         }
     }
+}
 
-    fn member(&self, part: &Part) -> Result<Option<Row>, Fault> {
-        let class = rows::class(part);
-        let id = (class, part.id().into_owned());
-        match self.cached.members.get(&id) {
-            Some(Some(member)) => {
-                let row = tables::read_member(part, &member.value, member.place)?;
-                Ok(Some(row))
-            }
-            Some(None) => Ok(None),
-            None if self.cached.knows_all(class) => Ok(None),
-            None => Err(self.missing(Want::Member(class, id.1))),
-        }
-    }
-
+impl<F: FnMut(ClientId) -> Option<bool>> CachedRecord<'_, F> {
     /// Whether changes end the hold of a lease, or a part of it.
-    fn ends_hold(&self, changes: &Changes) -> bool {
+    fn ends_hold(&mut self, changes: &Changes) -> bool {
         let sole = |head: &Head| match head.body {
             Body::Leases(leases) => leases.sole.map(|holder| holder.lease),
             _ => None,
         };
+        let before = self.plain_head().ok().as_ref().and_then(sole);
+        let after = changes.head.as_ref().map_or(before, sole);
         let ends = |change: &Change| match change {
             Change::Remove(Part::Holder(_)) => true,
-            Change::Put(part, Row::Holder(after)) => match self.member(part) {
+            Change::Put(part, Row::Holder(after)) => match self.row(part) {
                 Ok(Some(Row::Holder(before))) => after.weight < before.weight,
                 _ => false,
             },
             _ => false,
         };
-        let before = self.plain_head().ok().as_ref().and_then(sole);
-        let after = changes.head.as_ref().map_or(before, sole);
         (before.is_some() && before != after) || changes.rows.iter().any(ends)
     }
 }
@@ -197,14 +185,21 @@ impl<F: FnMut(ClientId) -> Option<bool>> Source for CachedRecord<'_, F> {
         Ok(head)
     }
 
-    fn holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, Fault> {
-        Ok(match self.member(&Part::Holder(lease))? {
-            Some(Row::Holder(holder)) => Some(Holder {
-                end: self.extended(holder.end),
-                ..holder
-            }),
-            _ => None,
-        })
+    fn row(&mut self, part: &Part) -> Result<Option<Row>, Fault> {
+        let class = rows::class(part);
+        let id = (class, part.id().into_owned());
+        match self.cached.members.get(&id) {
+            Some(Some(member)) => {
+                let mut row = tables::read_member(part, &member.value, member.place)?;
+                if let Row::Holder(holder) = &mut row {
+                    holder.end = self.extended(holder.end);
+                }
+                Ok(Some(row))
+            }
+            Some(None) => Ok(None),
+            None if self.cached.knows_all(class) => Ok(None),
+            None => Err(self.missing(Want::Member(class, id.1))),
+        }
     }
 
     fn holders(&mut self) -> Result<Vec<Holder>, Fault> {
@@ -221,13 +216,6 @@ impl<F: FnMut(ClientId) -> Option<bool>> Source for CachedRecord<'_, F> {
         // As everywhere: the texts of leases have another order.
         holders.sort_by_key(|holder| holder.lease);
         Ok(holders)
-    }
-
-    fn waiter(&mut self, lease: LeaseId) -> Result<Option<Waiter>, Fault> {
-        Ok(match self.member(&Part::Waiter(lease))? {
-            Some(Row::Waiter(waiter)) => Some(waiter),
-            _ => None,
-        })
     }
 
     fn waiter_from(&mut self, place: u64) -> Result<Option<Waiter>, Fault> {
@@ -252,17 +240,6 @@ impl<F: FnMut(ClientId) -> Option<bool>> Source for CachedRecord<'_, F> {
         count.ok_or_else(|| self.missing(Want::Count(from, to)))
     }
 
-    fn has_arrived(&mut self, id: &ArrivalId) -> Result<bool, Fault> {
-        Ok(self.member(&Part::Arrival(id.clone()))?.is_some())
-    }
-
-    fn note(&mut self, slot: &Slot) -> Result<Option<Note>, Fault> {
-        Ok(match self.member(&Part::Note(slot.clone()))? {
-            Some(Row::Note(note)) => Some(note),
-            _ => None,
-        })
-    }
-
     fn reaches(&mut self, client: ClientId) -> Result<bool, Fault> {
         let known = (self.reaches)(client).or_else(|| self.alive.get(&client).copied());
         known.ok_or(Fault::Missing(Need::Client(client)))
@@ -282,7 +259,7 @@ impl<F: FnMut(ClientId) -> Option<bool>> Record for CachedRecord<'_, F> {
     }
 
     fn description(&mut self, environment: &Environment) -> Result<Option<Description>, Fault> {
-        match self.member(&Part::Description) {
+        match self.row(&Part::Description) {
             Ok(Some(Row::Description(description))) => {
                 Ok(Some(description).filter(|found| environment.now < found.until))
             }

@@ -5,10 +5,9 @@
 
 use leasehold_core::record::text::Damaged;
 use leasehold_core::record::{
-    Body, Changes, Description, Environment, Head, Holder, Note, Op, Part, QueueHead, Row, Slot,
-    Source, Waiter,
+    Body, Changes, Description, Environment, Head, Holder, Op, Part, QueueHead, Row, Source, Waiter,
 };
-use leasehold_core::{ArrivalId, ClientId, LeaseId};
+use leasehold_core::{ClientId, LeaseId};
 use rusqlite::{Connection, Params, params};
 
 use super::error::Fault;
@@ -73,11 +72,16 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
         Ok(self.head)
     }
 
-    fn holder(&mut self, lease: LeaseId) -> Result<Option<Holder>, Fault> {
-        Ok(match self.row(&Part::Holder(lease))? {
-            Some(Row::Holder(holder)) => Some(holder),
-            _ => None,
-        })
+    fn row(&mut self, part: &Part) -> Result<Option<Row>, Fault> {
+        let (namespace, tenant, name) = columns(self.key);
+        let mut members = select(
+            self.db,
+            "SELECT value, place FROM members
+             WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3 AND id = ?5",
+            params![namespace, tenant, name, class(part), part.id()],
+            |row| member(part, row),
+        )?;
+        Ok(members.pop())
     }
 
     fn holders(&mut self) -> Result<Vec<Holder>, Fault> {
@@ -95,13 +99,6 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
         // As everywhere: the texts of leases have another order.
         holders.sort_by_key(|holder| holder.lease);
         Ok(holders)
-    }
-
-    fn waiter(&mut self, lease: LeaseId) -> Result<Option<Waiter>, Fault> {
-        Ok(match self.row(&Part::Waiter(lease))? {
-            Some(Row::Waiter(waiter)) => Some(waiter),
-            _ => None,
-        })
     }
 
     fn waiter_from(&mut self, place: u64) -> Result<Option<Waiter>, Fault> {
@@ -130,17 +127,6 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
             |row| Ok(row.get(0)?),
         )?;
         Ok(counts.pop().unwrap_or_default())
-    }
-
-    fn has_arrived(&mut self, id: &ArrivalId) -> Result<bool, Fault> {
-        Ok(self.row(&Part::Arrival(id.clone()))?.is_some())
-    }
-
-    fn note(&mut self, slot: &Slot) -> Result<Option<Note>, Fault> {
-        Ok(match self.row(&Part::Note(slot.clone()))? {
-            Some(Row::Note(note)) => Some(note),
-            _ => None,
-        })
     }
 
     fn reaches(&mut self, client: ClientId) -> Result<bool, Fault> {
@@ -233,18 +219,6 @@ impl<'a, F> StoredRecord<'a, F> {
         }
     }
 
-    fn row(&self, part: &Part) -> Result<Option<Row>, Fault> {
-        let (namespace, tenant, name) = columns(self.key);
-        let mut members = select(
-            self.db,
-            "SELECT value, place FROM members
-             WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3 AND id = ?5",
-            params![namespace, tenant, name, class(part), part.id()],
-            |row| member(part, row),
-        )?;
-        Ok(members.pop())
-    }
-
     fn execute(&self, sql: &str, params: impl Params) -> Result<(), Fault> {
         self.db.prepare_cached(sql)?.execute(params)?;
         Ok(())
@@ -308,7 +282,7 @@ mod tests {
     use std::time::Duration;
 
     use leasehold_core::record::{self, Outcome};
-    use leasehold_core::{Acquire, LatchCount, StoreTime, Ttl};
+    use leasehold_core::{Acquire, ArrivalId, LatchCount, StoreTime, Ttl};
 
     use super::*;
     use crate::store::api::fixture;
