@@ -1,6 +1,6 @@
 //! A query, as it is read from the records of a store.
 
-use leasehold_core::record::{Body, Head, Holder, Source as _};
+use leasehold_core::record::{Body, Head, Holder, Part, Row, Source as _};
 use leasehold_core::{ClientId, Mismatch, Name, Slot};
 
 use super::api::{ClientInfo, Key, Keyspace, Page, Parts, Query, View, WaiterInfo, mismatch};
@@ -184,7 +184,7 @@ fn view<R: Records>(
     Ok(Ok(view))
 }
 
-/// The info of a client that has described itself.
+/// The info of a client that has described itself, for people: one that cannot be read hides no lock.
 fn client_info<R: Records>(
     records: &mut R,
     space: &Keyspace,
@@ -192,8 +192,14 @@ fn client_info<R: Records>(
 ) -> Result<Option<ClientInfo>, R::Error> {
     let key = space.key(Name::of_client(client));
     let environment = records.environment(&key);
-    let description = records.record(&key, |_| None).description(&environment)?;
-    Ok(description.and_then(|description| ClientInfo::from_text(&description.text)))
+    let row = records.record(&key, |_| None).row(&Part::Description);
+    match row {
+        Ok(Some(Row::Description(description))) if environment.now < description.until => {
+            Ok(ClientInfo::from_text(&description.text))
+        }
+        Ok(_) => Ok(None),
+        Err(error) => R::damage(error).map(|_| None),
+    }
 }
 
 /// The place of a view in a list.

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use leasehold_core::record::stored::RowsSource;
-use leasehold_core::record::{Changes, Description, Head, Note, Source};
+use leasehold_core::record::{Changes, Head, Note, Source};
 use leasehold_core::{ClientId, Environment, LeaseId, Name, Notice, Op, Rows, Slot};
 
 use super::api::{Key, Keyspace};
@@ -104,16 +104,6 @@ pub trait Record: Source {
         max: usize,
     ) -> Result<Vec<LeaseId>, Self::Error>;
 
-    /// The description of a client, for people: one that cannot be read hides no lock.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read.
-    fn description(
-        &mut self,
-        environment: &Environment,
-    ) -> Result<Option<Description>, Self::Error>;
-
     /// Stores the changes of an operation.
     ///
     /// # Errors
@@ -141,13 +131,6 @@ impl<F: FnMut(ClientId) -> bool> Record for RowsSource<&mut Rows, F> {
     ) -> Result<Vec<LeaseId>, Infallible> {
         let waiters = self.rows_mut().waiters(environment).take(max);
         Ok(waiters.map(|waiter| waiter.lease).collect())
-    }
-
-    fn description(
-        &mut self,
-        environment: &Environment,
-    ) -> Result<Option<Description>, Infallible> {
-        Ok(self.rows_mut().description(environment).cloned())
     }
 
     fn store(&mut self, changes: Changes) -> Result<(), Infallible> {

@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use leasehold_core::record::{
-    Body, Change, Changes, Description, End, Environment, Head, Holder, Op, Part, Row, Source,
-    Waiter, Whom,
+    Body, Change, Changes, End, Environment, Head, Holder, Op, Part, Row, Source, Waiter, Whom,
 };
 use leasehold_core::{ClientId, LeaseId, StoreTime};
 
@@ -256,16 +255,6 @@ impl<F: FnMut(ClientId) -> Option<bool>> Record for CachedRecord<'_, F> {
             return Err(self.missing(Want::Waiters(self.cached.known_to, max)));
         }
         Ok(known.iter().filter_map(|id| id.parse().ok()).collect())
-    }
-
-    fn description(&mut self, environment: &Environment) -> Result<Option<Description>, Fault> {
-        match self.row(&Part::Description) {
-            Ok(Some(Row::Description(description))) => {
-                Ok(Some(description).filter(|found| environment.now < found.until))
-            }
-            Ok(_) | Err(Fault::Damaged(..)) => Ok(None),
-            Err(fault) => Err(fault),
-        }
     }
 
     fn store(&mut self, changes: Changes) -> Result<(), Fault> {

@@ -5,7 +5,7 @@
 
 use leasehold_core::record::text::Damaged;
 use leasehold_core::record::{
-    Body, Changes, Description, Environment, Head, Holder, Op, Part, QueueHead, Row, Source, Waiter,
+    Body, Changes, Environment, Head, Holder, Op, Part, QueueHead, Row, Source, Waiter,
 };
 use leasehold_core::{ClientId, LeaseId};
 use rusqlite::{Connection, Params, params};
@@ -146,16 +146,6 @@ impl<F: FnMut(ClientId) -> bool> Record for StoredRecord<'_, F> {
             |row| Ok(lease(row).ok()),
         )?;
         Ok(leases.into_iter().flatten().collect())
-    }
-
-    fn description(&mut self, environment: &Environment) -> Result<Option<Description>, Fault> {
-        match self.row(&Part::Description) {
-            Ok(Some(Row::Description(description))) => {
-                Ok(Some(description).filter(|found| environment.now < found.until))
-            }
-            Ok(_) | Err(Fault::Damaged(..)) => Ok(None),
-            Err(fault) => Err(fault),
-        }
     }
 
     fn store(&mut self, changes: Changes) -> Result<(), Fault> {
