@@ -266,10 +266,12 @@ impl<F: FnMut(ClientId) -> Option<bool>> Record for CachedRecord<'_, F> {
 
     fn repair(&mut self, op: &Op, fault: Fault) -> Result<(), Fault> {
         match (op, fault) {
-            (Op::Revoke(Whom::All), Fault::Damaged(..)) if self.cached.is_relied_on => {
+            (Op::Revoke(Whom::All), Fault::Damaged(_)) if self.cached.is_relied_on => {
                 Err(Fault::ReliedOn)
             }
-            (_, Fault::Damaged(damage, _)) if self.repair_damage(op, damage)? => Ok(()),
+            (_, Fault::Damaged(DamagedText(damage, _))) if self.repair_damage(op, damage)? => {
+                Ok(())
+            }
             (_, fault) => Err(fault),
         }
     }
@@ -315,5 +317,5 @@ impl<F: FnMut(ClientId) -> Option<bool>> Table for CachedRecord<'_, F> {
 
 fn lease(id: &str) -> Result<LeaseId, Fault> {
     let lease = id.parse();
-    lease.map_err(|_| Fault::Damaged(Damage::Lock, "lease"))
+    lease.map_err(|_| DamagedText(Damage::Lock, "lease").into())
 }

@@ -6,7 +6,7 @@ use tokio_postgres::error::SqlState;
 
 use super::need::Need;
 use crate::error::Retry;
-use crate::store::rows::{Damage, DamagedText};
+use crate::store::rows::DamagedText;
 use crate::{Error, ErrorKind};
 
 /// What to do without the rights to make the schema.
@@ -19,15 +19,15 @@ pub(super) enum Fault {
     Missing(Need),
     /// It ends the hold of a lease on which a transaction of a user relies.
     ReliedOn,
-    /// A record has a text that this version does not write, at this word.
-    Damaged(Damage, &'static str),
+    /// A record is damaged.
+    Damaged(DamagedText),
     /// That of a name in a list.
     Found(Error),
 }
 
 impl From<DamagedText> for Fault {
-    fn from(DamagedText(damage, word): DamagedText) -> Self {
-        Self::Damaged(damage, word)
+    fn from(damaged: DamagedText) -> Self {
+        Self::Damaged(damaged)
     }
 }
 
@@ -35,7 +35,7 @@ impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Found(error) => error,
-            Fault::Damaged(damage, word) => Self::new(ErrorKind::Store, damage.message(word)),
+            Fault::Damaged(damaged) => damaged.into(),
             Fault::ReliedOn => relied_on(),
             Fault::Missing(_) => Self::new(ErrorKind::Store, "a part of its record was not loaded"),
         }

@@ -124,7 +124,7 @@ impl Records for LoadedRecords {
 
     fn damage(fault: Fault) -> Result<Error, Fault> {
         match fault {
-            Fault::Damaged(..) => Ok(fault.into()),
+            Fault::Damaged(damaged) => Ok(damaged.into()),
             fault => Err(fault),
         }
     }

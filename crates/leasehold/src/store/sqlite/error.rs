@@ -3,12 +3,11 @@
 use std::fs::File;
 use std::io;
 
-use leasehold_core::record::text::Damaged;
 use rusqlite::{ErrorCode, ffi};
 use rustix::io::Errno;
 
 use crate::error::{Retry, invalid};
-use crate::store::rows::{Damage, DamagedText};
+use crate::store::rows::DamagedText;
 use crate::{Error, ErrorKind};
 
 const OTHER_KERNEL: &str = "the file is used from another machine or virtual machine at the same time, \
@@ -19,8 +18,8 @@ const OTHER_KERNEL: &str = "the file is used from another machine or virtual mac
 pub(super) enum Fault {
     /// An error of SQLite.
     Sqlite(rusqlite::Error),
-    /// A record has a text that this version does not write, at this word.
-    Damaged(Damage, &'static str),
+    /// A record is damaged.
+    Damaged(DamagedText),
     /// The file was last written under another kernel while this one had it open, or another kernel has it open
     /// while this one opens it.
     OtherKernel,
@@ -73,20 +72,14 @@ impl Fault {
     fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Sqlite(error) => code(error),
-            Self::Damaged(..) | Self::OtherKernel | Self::Found(_) => None,
+            Self::Damaged(_) | Self::OtherKernel | Self::Found(_) => None,
         }
     }
 }
 
-impl From<Damaged> for Fault {
-    fn from(Damaged(word): Damaged) -> Self {
-        Self::Damaged(Damage::Lock, word)
-    }
-}
-
 impl From<DamagedText> for Fault {
-    fn from(DamagedText(damage, word): DamagedText) -> Self {
-        Self::Damaged(damage, word)
+    fn from(damaged: DamagedText) -> Self {
+        Self::Damaged(damaged)
     }
 }
 
@@ -115,7 +108,7 @@ impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Found(error) => error,
-            Fault::Damaged(damage, word) => Self::new(ErrorKind::Store, damage.message(word)),
+            Fault::Damaged(damaged) => damaged.into(),
             Fault::OtherKernel => Self::new(ErrorKind::Store, OTHER_KERNEL),
             Fault::Sqlite(error) => describe(&error).with_source(error),
         }

@@ -80,7 +80,7 @@ impl Records for FileRecords<'_, '_> {
 
     fn damage(fault: Fault) -> Result<Error, Fault> {
         match fault {
-            Fault::Damaged(..) => Ok(fault.into()),
+            Fault::Damaged(damaged) => Ok(damaged.into()),
             fault => Err(fault),
         }
     }

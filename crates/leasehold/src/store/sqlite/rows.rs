@@ -3,7 +3,6 @@
 //! Inside a transaction nobody else changes a record, so the rule reads each part when it needs it. An uncontended
 //! operation reads and writes one row.
 
-use leasehold_core::record::text::Damaged;
 use leasehold_core::record::{
     Body, Changes, Environment, Head, Holder, Op, Part, QueueHead, Row, Source, Waiter,
 };
@@ -14,7 +13,7 @@ use super::error::Fault;
 use crate::store::api::Key;
 use crate::store::records::Record;
 use crate::store::rows::class::{DESCRIPTION, HOLDER, WAITER, WATCHER};
-use crate::store::rows::{Damage, class, read_head};
+use crate::store::rows::{Damage, DamagedText, class, read_head};
 use crate::store::tables::{Table, columns, place, read_member, signed};
 
 /// Frees all locks and forgets their clients, inside a transaction. All else stays, with the counters.
@@ -93,7 +92,7 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
             params![namespace, tenant, name, HOLDER],
             |row| match member(&Part::Holder(lease(row)?), row)? {
                 Row::Holder(holder) => Ok(holder),
-                _ => Err(Damaged("holder").into()),
+                _ => Err(DamagedText(Damage::Lock, "holder").into()),
             },
         )?;
         // As everywhere: the texts of leases have another order.
@@ -111,7 +110,7 @@ impl<F: FnMut(ClientId) -> bool> Source for StoredRecord<'_, F> {
             params![namespace, tenant, name, signed(place)],
             |row| match member(&Part::Waiter(lease(row)?), row)? {
                 Row::Waiter(waiter) => Ok(waiter),
-                _ => Err(Damaged("waiter").into()),
+                _ => Err(DamagedText(Damage::Lock, "waiter").into()),
             },
         )?;
         Ok(waiters.pop())
@@ -154,7 +153,7 @@ impl<F: FnMut(ClientId) -> bool> Record for StoredRecord<'_, F> {
 
     fn repair(&mut self, op: &Op, fault: Fault) -> Result<(), Fault> {
         match fault {
-            Fault::Damaged(damage, _) if self.repair_damage(op, damage)? => Ok(()),
+            Fault::Damaged(DamagedText(damage, _)) if self.repair_damage(op, damage)? => Ok(()),
             fault => Err(fault),
         }
     }
@@ -248,23 +247,23 @@ fn put_head(
 
 /// The row of a member.
 fn member(part: &Part, row: &rusqlite::Row<'_>) -> Result<Row, Fault> {
-    let damaged = |word| Fault::Damaged(Damage::of(part), word);
-    let value = text(row, "value").map_err(|Damaged(word)| damaged(word))?;
+    let damaged = |word| DamagedText(Damage::of(part), word);
+    let value = text(row, "value").map_err(|DamagedText(_, word)| damaged(word))?;
     let place = row.get("place").map_err(|_| damaged("place"))?;
     Ok(read_member(part, value, place)?)
 }
 
 fn lease(row: &rusqlite::Row<'_>) -> Result<LeaseId, Fault> {
     let lease = text(row, "id")?.parse();
-    lease.map_err(|_| Damaged("lease").into())
+    lease.map_err(|_| DamagedText(Damage::Lock, "lease").into())
 }
 
-pub(super) fn text<'a>(row: &'a rusqlite::Row<'_>, column: &str) -> Result<&'a str, Damaged> {
+pub(super) fn text<'a>(row: &'a rusqlite::Row<'_>, column: &str) -> Result<&'a str, DamagedText> {
     let value = row
         .get_ref(column)
         .ok()
         .and_then(|value| value.as_str().ok());
-    value.ok_or(Damaged("text"))
+    value.ok_or(DamagedText(Damage::Lock, "text"))
 }
 
 #[cfg(test)]
