@@ -46,8 +46,6 @@ pub(super) struct Cached {
     pub(super) counts: HashMap<(i64, i64), u32>,
     /// What the transaction has changed.
     pub(super) changed: Changed,
-    /// The record before the changes.
-    loaded: Option<Box<Self>>,
 }
 
 /// What a transaction changes in a record.
@@ -61,23 +59,8 @@ pub(super) struct Changed {
 }
 
 impl Cached {
-    /// Forgets all changes.
-    pub(super) fn reset(&mut self) {
-        if let Some(loaded) = self.loaded.take() {
-            *self = *loaded;
-        }
-    }
-
-    /// Keeps the record as it is before the first change.
-    fn keep(&mut self) {
-        if self.loaded.is_none() {
-            self.loaded = Some(Box::new(self.clone()));
-        }
-    }
-
     /// Replaces a member, or removes it.
     fn set(&mut self, part: &Part, row: Option<Row>) {
-        self.keep();
         let id = (rows::class(part), part.id().into_owned());
         let member = row.as_ref().map(|row| Member {
             value: row.to_text(),
@@ -101,7 +84,6 @@ impl Cached {
     }
 
     fn clear(&mut self, class: u8) {
-        self.keep();
         self.members.retain(|(of, _), _| *of != class);
         self.complete.insert(class);
         if class == WAITER {
@@ -283,7 +265,6 @@ impl<F: FnMut(ClientId) -> Option<bool>> Table for CachedRecord<'_, F> {
     }
 
     fn put_head(&mut self, head: Head) -> Result<(), Fault> {
-        self.cached.keep();
         self.cached.head = Some(Ok(head));
         self.cached.changed.head = Some(head);
         Ok(())

@@ -277,14 +277,9 @@ impl Batch {
     /// Begins the transaction, and runs the jobs in it. `None`: the connection had ended.
     async fn begin(&mut self, pool: &Pool) -> Result<Option<(Connection, LoadedRecords)>> {
         let connection = pool.connection().await?;
-        let mut records = LoadedRecords {
-            can_wait: self.can_wait,
-            watcher: Some(pool.watcher),
-            ..LoadedRecords::default()
-        };
         self.jobs.append(&mut self.patient);
-        match self.run_jobs(&connection.client, &mut records).await {
-            Ok(()) => Ok(Some((connection, records))),
+        match self.run_jobs(&connection.client).await {
+            Ok(records) => Ok(Some((connection, records))),
             Err(Failed::Reply(error)) if has_ended(&error) => Ok(None),
             Err(failed) => {
                 // The next connection finds the server that can be written.
@@ -303,13 +298,14 @@ impl Batch {
         }
     }
 
-    /// The first round trip: the locks of the names, and their records. Then it runs the jobs. Those that must wait for a
-    /// transaction of a user become `patient`.
-    async fn run_jobs(
-        &mut self,
-        client: &Client,
-        records: &mut LoadedRecords,
-    ) -> Result<(), Failed> {
+    /// The first round trip: the locks of the names, and their records. Then it runs the jobs, and returns the records with
+    /// their changes. Those that must wait for a transaction of a user become `patient`.
+    async fn run_jobs(&mut self, client: &Client) -> Result<LoadedRecords, Failed> {
+        let mut records = LoadedRecords {
+            can_wait: self.can_wait,
+            watcher: Some(self.pool.watcher),
+            ..LoadedRecords::default()
+        };
         let keys: Vec<_> = self.keys.iter().cloned().collect();
         let columns = Columns::of(keys.iter());
         let names = columns.parameters();
@@ -326,27 +322,27 @@ impl Batch {
         sent.push(lock(&RECORDS).boxed());
         let requests = self.jobs.iter().flat_map(|job| job.work.requests());
         let parts = Load::of_requests(keys.clone(), requests);
-        let (sent, loaded) = tokio::join!(biased; join_all(sent), parts.run(client, records));
+        let (sent, loaded) = tokio::join!(biased; join_all(sent), parts.run(client, &mut records));
         sent.into_iter().collect::<Result<(), _>>()?;
         loaded?;
-        'run: loop {
-            for index in 0..self.jobs.len() {
-                let job = self.jobs.get_mut(index);
-                let Err(fault) = job.map_or(Ok(()), |job| job.work.run(records)) else {
-                    continue;
-                };
-                records.reset();
-                match fault {
-                    Fault::Missing(need) => load(client, need, records).await?,
-                    Fault::ReliedOn => self.patient.push(self.jobs.remove(index)),
-                    fault => return Err(Failed::Rule(fault)),
+        loop {
+            let mut changed = records.clone();
+            let mut jobs = self.jobs.iter_mut().enumerate();
+            let failed = jobs.find_map(|(index, job)| {
+                let fault = job.work.run(&mut changed).err()?;
+                Some((index, fault))
+            });
+            match failed {
+                None => {
+                    for key in self.jobs.iter().flat_map(|job| job.work.confirmed()) {
+                        changed.write_head(key);
+                    }
+                    return Ok(changed);
                 }
-                continue 'run;
+                Some((_, Fault::Missing(need))) => load(client, need, &mut records).await?,
+                Some((index, Fault::ReliedOn)) => self.patient.push(self.jobs.remove(index)),
+                Some((_, fault)) => return Err(Failed::Rule(fault)),
             }
-            for key in self.jobs.iter().flat_map(|job| job.work.confirmed()) {
-                records.write_head(key);
-            }
-            return Ok(());
         }
     }
 

@@ -24,8 +24,8 @@ const MESSAGE_MAX: usize = 7_900;
 /// An entry of a list of notes: its name, its id and its value.
 pub(super) type NoteRow = (String, String, String);
 
-/// What is loaded of the records.
-#[derive(Debug, Default)]
+/// What is loaded of the records, and what is changed in them.
+#[derive(Clone, Debug, Default)]
 pub(super) struct LoadedRecords {
     pub(super) now: StoreTime,
     pub(super) records: HashMap<Key, Cached>,
@@ -45,13 +45,6 @@ pub(super) struct LoadedRecords {
 }
 
 impl LoadedRecords {
-    /// Forgets the changes of a run that has failed.
-    pub(super) fn reset(&mut self) {
-        self.records.values_mut().for_each(Cached::reset);
-        self.messages.clear();
-        self.changes.clear();
-    }
-
     /// Writes the head of a record even if it is the same: a commit that writes nothing does not wait for the standby,
     /// which may lack what the replies confirm.
     pub(super) fn write_head(&mut self, key: &Key) {
