@@ -1,7 +1,5 @@
 //! The second round trip of a transaction on the server: the changes and the commit.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use leasehold_core::{ClientId, StoreTime};
 use tokio_postgres::{Client, Error};
@@ -70,15 +68,13 @@ impl From<Error> for Failed {
 }
 
 /// Sends the changes and the commit, and waits for their replies. The inner error is that of a change, so that nothing is
-/// committed. `is_sent` is set when the outcome depends on the reply.
+/// committed.
 pub(super) async fn commit(
     client: &Client,
     records: &LoadedRecords,
-    is_sent: &AtomicBool,
 ) -> Result<Result<(), Error>, Error> {
     let writes = Writes::of(records);
     let mut sent = writes.send(client);
-    is_sent.store(true, Ordering::Relaxed);
     sent.push(client.batch_execute("COMMIT").boxed());
     let mut replies = join_all(sent).await;
     let committed = replies.pop().unwrap_or(Ok(()));

@@ -4,7 +4,7 @@
 //! has under way: so jobs for one name are run in their order, and a slow name delays no other.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -197,8 +197,7 @@ impl Batch {
     async fn run(mut self) {
         let until = self.jobs.iter().map(|job| job.until).min();
         let until = until.unwrap_or_else(Instant::now);
-        let is_sent = AtomicBool::new(false);
-        match self.commit(until, &is_sent).await {
+        match self.commit(until).await {
             Ok(connection) => {
                 self.pool.transactions.fetch_add(1, Ordering::Relaxed);
                 let ops = self.jobs.iter().map(|job| job.work.len()).sum();
@@ -211,12 +210,7 @@ impl Batch {
                 }
                 self.collect_garbage(connection, ops).await;
             }
-            Err(error) => {
-                let failure = Failure {
-                    error,
-                    is_certain: !is_sent.load(Ordering::Relaxed),
-                    lost: None,
-                };
+            Err(failure) => {
                 for job in self.jobs.drain(..).chain(self.patient.drain(..)) {
                     let replies = job.work.fail(&failure);
                     let _ = job.reply.map(|reply| reply.send(replies));
@@ -228,46 +222,47 @@ impl Batch {
         pool.start();
     }
 
-    /// Commits the jobs. If it fails, nothing was applied unless `is_sent`.
-    async fn commit(&mut self, until: Instant, is_sent: &AtomicBool) -> Result<Connection> {
-        let pool = Arc::clone(&self.pool);
-        let mut begun = Err(no_reply());
-        // A connection that the server has ended meanwhile fails at its first request, with nothing applied.
+    /// Commits the jobs.
+    async fn commit(&mut self, until: Instant) -> Result<Connection, Failure> {
+        let failure = |error, is_certain| Failure {
+            error,
+            is_certain,
+            lost: None,
+        };
+        let prepared = self.prepare(until).await;
+        let (connection, records) = prepared.map_err(|error| failure(error, true))?;
+        self.requeue();
+        let unreplicated = connection.unreplicated.load(Ordering::Acquire);
+        let commit = commit::commit(&connection.client, &records);
+        match timeout(COMMIT_MAX, commit).await {
+            Ok(Ok(Ok(()))) if connection.unreplicated.load(Ordering::Acquire) == unreplicated => {
+                Ok(connection)
+            }
+            // It did not wait for the standby. What is repeated and granted or confirmed is written, and waits.
+            Ok(Ok(Ok(()))) => Err(failure(not_replicated(), false)),
+            // The server has undone it.
+            Ok(Ok(Err(error))) => {
+                self.pool.put_back(connection);
+                Err(failure(describe(error), true))
+            }
+            Ok(Err(error)) => Err(failure(describe(error), false)),
+            Err(_) => Err(failure(no_reply(), false)),
+        }
+    }
+
+    /// Does all that comes before the commit. A connection that the server has ended meanwhile fails at its first request,
+    /// with nothing applied; then it tries another one.
+    async fn prepare(&mut self, until: Instant) -> Result<(Connection, LoadedRecords)> {
         for _ in 0..=IDLE_MAX {
-            match timeout_at(until, self.begin(&pool)).await {
-                Ok(Ok(Some(prepared))) => {
-                    begun = Ok(prepared);
-                    break;
-                }
+            match timeout_at(until, self.begin()).await {
+                Ok(Ok(Some(begun))) => return Ok(begun),
                 Ok(Ok(None)) => {}
                 Ok(Err(error)) => return Err(error),
                 Err(_) if self.is_patient() => return Err(relied_on()),
                 Err(_) => return Err(no_reply()),
             }
         }
-        let (connection, records) = begun?;
-        self.requeue();
-        let unreplicated = connection.unreplicated.load(Ordering::Acquire);
-        let committed = timeout(
-            COMMIT_MAX,
-            commit::commit(&connection.client, &records, is_sent),
-        )
-        .await;
-        match committed {
-            Ok(Ok(Ok(()))) if connection.unreplicated.load(Ordering::Acquire) == unreplicated => {
-                Ok(connection)
-            }
-            // It did not wait for the standby. What is repeated and granted or confirmed is written, and waits.
-            Ok(Ok(Ok(()))) => Err(not_replicated()),
-            Ok(Ok(Err(error))) => {
-                // The server has undone it.
-                is_sent.store(false, Ordering::Relaxed);
-                pool.put_back(connection);
-                Err(describe(error))
-            }
-            Ok(Err(error)) => Err(describe(error)),
-            Err(_) => Err(no_reply()),
-        }
+        Err(no_reply())
     }
 
     fn is_patient(&self) -> bool {
@@ -275,8 +270,8 @@ impl Batch {
     }
 
     /// Begins the transaction, and runs the jobs in it. `None`: the connection had ended.
-    async fn begin(&mut self, pool: &Pool) -> Result<Option<(Connection, LoadedRecords)>> {
-        let connection = pool.connection().await?;
+    async fn begin(&mut self) -> Result<Option<(Connection, LoadedRecords)>> {
+        let connection = self.pool.connection().await?;
         self.jobs.append(&mut self.patient);
         match self.run_jobs(&connection.client).await {
             Ok(records) => Ok(Some((connection, records))),
@@ -285,7 +280,7 @@ impl Batch {
                 // The next connection finds the server that can be written.
                 let is_standby = matches!(&failed, Failed::Reply(error) if refuses_writes(error));
                 if !is_standby && connection.client.batch_execute("ROLLBACK").await.is_ok() {
-                    pool.put_back(connection);
+                    self.pool.put_back(connection);
                 }
                 Err(match failed {
                     // A lock was not free in time.
