@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::DbError;
 
 use super::need::Need;
 use crate::error::Retry;
@@ -75,31 +75,16 @@ pub(super) fn no_notifications() -> Error {
 /// The error of a reply, or of a connection.
 pub(super) fn describe(error: tokio_postgres::Error) -> Error {
     let described = match error.as_db_error() {
-        Some(reply) => {
-            let (code, text) = (reply.code(), reply.message());
-            match known(code) {
-                Some((kind, advice)) => {
-                    let found = Error::new(kind, format!("{advice} ({text})"));
-                    match is_refusal(code) {
-                        true => found.with_retry(Retry::Refused { after: None }),
-                        false => found,
-                    }
-                }
-                None => {
-                    let message =
-                        format!("the server replied with an error ({}: {text})", code.code());
-                    Error::new(ErrorKind::Store, message)
-                }
-            }
-        }
+        Some(reply) => of_reply(reply),
         None => without_reply(&error),
     };
     described.with_source(error)
 }
 
 /// What the reader can do about an error of the server.
-fn known(code: &SqlState) -> Option<(ErrorKind, &'static str)> {
-    Some(match code.code() {
+fn of_reply(reply: &DbError) -> Error {
+    let (code, text) = (reply.code().code(), reply.message());
+    let (kind, advice) = match code {
         "28P01" => (
             ErrorKind::WrongPassword,
             "the server does not accept the user and the password",
@@ -141,18 +126,21 @@ fn known(code: &SqlState) -> Option<(ErrorKind, &'static str)> {
             ErrorKind::Store,
             "the server has no memory left; raise its max_locks_per_transaction",
         ),
-        _ => return None,
-    })
+        _ => {
+            let message = format!("the server replied with an error ({code}: {text})");
+            return Error::new(ErrorKind::Store, message);
+        }
+    };
+    let found = Error::new(kind, format!("{advice} ({text})"));
+    match code {
+        "53300" | "55P03" | "57014" | "25P03" | "40P01" | "57P03" => {
+            found.with_retry(Retry::Refused { after: None })
+        }
+        _ => found,
+    }
 }
 
 const STANDBY: &str = "this server is a standby or read-only, and keeps no locks; name the primary, or all hosts, in the URL";
-
-fn is_refusal(code: &SqlState) -> bool {
-    matches!(
-        code.code(),
-        "53300" | "55P03" | "57014" | "25P03" | "40P01" | "57P03"
-    )
-}
 
 /// The error of a connection that was not opened, or has ended.
 fn without_reply(error: &tokio_postgres::Error) -> Error {
