@@ -28,11 +28,11 @@ pub(super) const COMPLETIONS: &str = "
       AND id <> ?6 AND until > ?7
     ORDER BY name, id LIMIT ?8";
 
-/// The records of the file. Without an outbox they are only read.
+/// The records of the file, and the notifications of a transaction.
 pub(super) struct FileRecords<'d, 'o> {
     pub(super) db: &'d Connection,
     pub(super) now: StoreTime,
-    pub(super) outbox: Option<Outbox<'o>>,
+    pub(super) outbox: Outbox<'o>,
 }
 
 impl Records for FileRecords<'_, '_> {
@@ -49,7 +49,7 @@ impl Records for FileRecords<'_, '_> {
         let Self { db, outbox, .. } = self;
         StoredRecord::new(db, key, move |client| match reaches(client) {
             Some(is_alive) => is_alive,
-            None => outbox.as_mut().is_some_and(|outbox| outbox.reaches(client)),
+            None => outbox.reaches(client),
         })
     }
 
@@ -88,25 +88,18 @@ impl Records for FileRecords<'_, '_> {
 
 impl Transaction for FileRecords<'_, '_> {
     fn can_wait(&self) -> bool {
-        self.outbox.as_ref().is_some_and(Outbox::is_reachable)
+        self.outbox.is_reachable()
     }
 
     fn waits(&mut self) {
-        if let Some(outbox) = &mut self.outbox {
-            outbox.add_waiter();
-        }
+        self.outbox.add_waiter();
     }
 
     fn notify(&mut self, key: &Key, notice: Notice) {
-        if let Some(outbox) = &mut self.outbox {
-            outbox.add(key, notice);
-        }
+        self.outbox.add(key, notice);
     }
 
     fn changed(&mut self, key: &Key) -> Result<(), Fault> {
-        match &mut self.outbox {
-            Some(outbox) => watchers::notify(self.db, key, self.now, outbox),
-            None => Ok(()),
-        }
+        watchers::notify(self.db, key, self.now, &mut self.outbox)
     }
 }

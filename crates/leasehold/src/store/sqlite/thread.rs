@@ -97,22 +97,22 @@ impl Thread {
     fn commit(&mut self, until: Instant) -> Result<(), Failed> {
         let watcher = self.notifier.watcher();
         let file = self.link.get(until).map_err(Failed::certain)?;
-        let outbox = Outbox::new(&mut self.notifier, &file.path);
+        self.notifier.update(&file.path);
+        let outbox = Outbox::new(&mut self.notifier);
         let outbox = transaction::run(&file.db, until, |db| {
             // More may have arrived during the wait for other processes.
             self.commands.take_ready();
             let now = time::tick(db, &file.machine)?;
-            let outbox = Some(outbox);
             let mut records = FileRecords { db, now, outbox };
             for write in &mut self.commands.writes {
                 perform(write, &mut records, watcher)?;
             }
             let ops = u32::try_from(self.commands.ops).unwrap_or(u32::MAX);
             self.gc.count_writes(ops, db, now)?;
-            records.outbox.iter().for_each(Outbox::prepare);
+            records.outbox.prepare();
             Ok(records.outbox)
         })?;
-        outbox.into_iter().for_each(Outbox::send);
+        outbox.send();
         self.log.committed(file);
         self.transactions.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -183,7 +183,7 @@ impl Thread {
     /// Reads committed data. It waits only for a process that opens or closes the file.
     fn step(&mut self, read: &mut Read) -> Result<Rest, Error> {
         let until = BootClock.now().after(self.wait_limit);
-        let notifier = &self.notifier;
+        let notifier = &mut self.notifier;
         let result = self
             .link
             .get(until)
@@ -207,7 +207,7 @@ fn perform(
     match &mut write.change {
         Change::Apply(work, _) => work.run(records),
         Change::Watch(read) => {
-            records.outbox.iter_mut().for_each(Outbox::add_waiter);
+            records.outbox.add_waiter();
             let watched = read.query.watched();
             watched.map_or(Ok(()), |key| {
                 watchers::register(records.db, key, watcher, records.now)
@@ -216,7 +216,7 @@ fn perform(
     }
 }
 
-fn step(read: &mut Read, file: &File, notifier: &Notifier) -> Result<Rest, Fault> {
+fn step(read: &mut Read, file: &File, notifier: &mut Notifier) -> Result<Rest, Fault> {
     let now = time::now(&file.db, &file.machine)?;
     // All parts are read in the same state of the file.
     let db = &*file.db.unchecked_transaction()?;
@@ -226,7 +226,8 @@ fn step(read: &mut Read, file: &File, notifier: &Notifier) -> Result<Rest, Fault
     {
         return Ok(Rest::Registration);
     }
-    let outbox = None;
+    // A query notifies nobody.
+    let outbox = Outbox::new(notifier);
     let mut records = FileRecords { db, now, outbox };
     Ok(match read.query.step(&mut records)? {
         true => Rest::Step,

@@ -1,6 +1,5 @@
 //! Binds the notify sockets of the clients of a store.
 
-use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +25,9 @@ pub(in crate::store::sqlite) struct Notifier {
     pub(super) sockets: Arc<Sockets>,
     pub(super) watcher: ClientId,
     pub(super) directory: SocketDirectory,
-    retry_at: Cell<Instant>,
+    retry_at: Instant,
     /// Those that could not be notified: most of them are processes that have ended.
-    pub(super) unreachable: RefCell<Vec<Registration>>,
+    pub(super) unreachable: Vec<Registration>,
 }
 
 /// The row of a client that observes a name.
@@ -50,8 +49,8 @@ impl Notifier {
             sockets,
             watcher,
             directory: SocketDirectory::beside(file),
-            retry_at: Cell::default(),
-            unreachable: RefCell::default(),
+            retry_at: Instant::default(),
+            unreachable: Vec::new(),
         }
     }
 
@@ -66,20 +65,20 @@ impl Notifier {
     }
 
     /// Binds the sockets that are due: the file is at another path, a client was added, or a retry is due.
-    pub(super) fn update(&mut self, file: &Path) {
+    pub(in crate::store::sqlite) fn update(&mut self, file: &Path) {
         if !self.directory.is_beside(file) {
             self.directory = SocketDirectory::beside(file);
             self.sockets.close();
             self.bind_sockets();
         }
         let added = self.sockets.take_added();
-        if added || (self.sockets.is_unreachable() && self.retry_at.get() <= BootClock.now()) {
+        if added || (self.sockets.is_unreachable() && self.retry_at <= BootClock.now()) {
             self.bind_sockets();
         }
     }
 
     /// Binds the missing sockets of clients. An existing one may have been deleted.
-    pub(super) fn bind_sockets(&self) {
+    pub(super) fn bind_sockets(&mut self) {
         let (mut bound, mut failed) = (false, None);
         for (client, old) in self.sockets.all() {
             if old.is_some_and(|socket| socket.is_open()) {
@@ -98,7 +97,7 @@ impl Notifier {
         }
         let was_unreachable = self.sockets.set_unreachable(failed.is_some());
         if let Some(error) = failed {
-            self.retry_at.set(BootClock.now().after(RETRY));
+            self.retry_at = BootClock.now().after(RETRY);
             if !was_unreachable {
                 tracing::warn!(
                     %error,

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
 
 use leasehold_core::{ClientId, Notice};
 
@@ -15,7 +14,7 @@ use crate::store::message;
 
 /// The notifications of a transaction to other stores. Nothing is sent unless [`Outbox::send`] is called.
 pub(in crate::store::sqlite) struct Outbox<'a> {
-    notifier: &'a Notifier,
+    notifier: &'a mut Notifier,
     /// The clients that were asked for. `None`: unreachable.
     recipients: HashMap<ClientId, Option<Remote>>,
     /// The changed names, for the clients that observe them, and the ends of their registrations.
@@ -36,9 +35,7 @@ struct Remote {
 }
 
 impl<'a> Outbox<'a> {
-    /// The outbox of a transaction on the file, which is at this path.
-    pub(in crate::store::sqlite) fn new(notifier: &'a mut Notifier, file: &Path) -> Self {
-        notifier.update(file);
+    pub(in crate::store::sqlite) fn new(notifier: &'a mut Notifier) -> Self {
         Self {
             notifier,
             recipients: HashMap::new(),
@@ -92,7 +89,7 @@ impl<'a> Outbox<'a> {
 
     /// Removes the registrations of observers that an earlier outbox could not notify.
     pub(in crate::store::sqlite) fn take_unreachable(&mut self) -> Vec<Registration> {
-        self.notifier.unreachable.take()
+        std::mem::take(&mut self.notifier.unreachable)
     }
 
     /// A client of this store waits for messages: it has joined a queue or observes a name.
@@ -101,7 +98,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Must be called last before the commit: after it, other processes check the sockets of the waiters.
-    pub(in crate::store::sqlite) fn prepare(&self) {
+    pub(in crate::store::sqlite) fn prepare(&mut self) {
         if self.has_waiter {
             self.notifier.bind_sockets();
         }
@@ -115,9 +112,9 @@ impl<'a> Outbox<'a> {
         // Last, as there may be many observers.
         for (client, keys) in self.changes {
             let Some(mut remote) = Remote::connect(&self.notifier.directory, client) else {
-                let mut unreachable = self.notifier.unreachable.borrow_mut();
                 let keys = keys.into_iter();
-                unreachable.extend(keys.map(|(key, until)| Registration { client, key, until }));
+                let unreachable = keys.map(|(key, until)| Registration { client, key, until });
+                self.notifier.unreachable.extend(unreachable);
                 continue;
             };
             for key in keys.into_keys() {
