@@ -30,14 +30,7 @@ pub(super) enum Fault {
 impl Fault {
     /// Whether another process has the file locked, so that a retry may succeed.
     pub(super) fn is_busy(&self) -> bool {
-        matches!(
-            self.code(),
-            Some(
-                ErrorCode::DatabaseBusy
-                    | ErrorCode::DatabaseLocked
-                    | ErrorCode::FileLockingProtocolFailed
-            )
-        )
+        self.code().is_some_and(is_busy)
     }
 
     /// Whether the file is not a SQLite database.
@@ -116,12 +109,8 @@ impl From<Fault> for Error {
 }
 
 /// A fault in the form of an error of SQLite.
-pub(super) fn failure(code: ErrorCode, extended_code: i32) -> Fault {
-    let error = ffi::Error {
-        code,
-        extended_code,
-    };
-    Fault::Sqlite(rusqlite::Error::SqliteFailure(error, None))
+pub(super) fn failure(code: i32) -> Fault {
+    Fault::Sqlite(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
 }
 
 /// An error of the system: too many open files, or `otherwise`.
@@ -151,14 +140,17 @@ fn code(error: &rusqlite::Error) -> Option<ErrorCode> {
     }
 }
 
+fn is_busy(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed
+    )
+}
+
 /// The error of an error of SQLite, without its source.
 fn describe(error: &rusqlite::Error) -> Error {
     let message = match code(error) {
-        Some(
-            ErrorCode::DatabaseBusy
-            | ErrorCode::DatabaseLocked
-            | ErrorCode::FileLockingProtocolFailed,
-        ) => {
+        Some(code) if is_busy(code) => {
             let message = "another process keeps the file locked; find one that is stopped, or that \
                            uses the file with another program";
             return Error::new(ErrorKind::Unreachable, message)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, ffi};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, ffi};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
@@ -56,7 +56,7 @@ impl File {
         db.busy_timeout(Duration::ZERO)?;
         if is_read_only(path) {
             // SQLite opens such a file, and would fail at the first lock.
-            return Err(failure(ErrorCode::ReadOnly, ffi::SQLITE_READONLY));
+            return Err(failure(ffi::SQLITE_READONLY));
         }
         db.execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")?;
         create_tables(&mut db)?;
@@ -199,7 +199,7 @@ fn create_tables(db: &mut Connection) -> Result<(), Fault> {
             schema::VERSION
         ))
         .into()),
-        _ => Err(failure(ErrorCode::DatabaseCorrupt, ffi::SQLITE_CORRUPT)),
+        _ => Err(failure(ffi::SQLITE_CORRUPT)),
     }
 }
 

@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Mutex;
 
-use rusqlite::{ErrorCode, ffi};
+use rusqlite::ffi;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -105,7 +105,7 @@ impl LivenessLock {
         let mut files = lock(&FILES);
         let file = find(&mut files, self.identity)?;
         flock(&file.file, FlockOperation::NonBlockingLockShared).map_err(|error| match error {
-            Errno::WOULDBLOCK => failure(ErrorCode::DatabaseBusy, ffi::SQLITE_BUSY),
+            Errno::WOULDBLOCK => failure(ffi::SQLITE_BUSY),
             error => unlockable(error.into()),
         })?;
         if !self.shared {
@@ -132,7 +132,7 @@ impl Drop for LivenessLock {
 /// A file that is not found was deleted before it was locked: a retry opens its replacement.
 fn find(files: &mut [LockedFile], identity: Identity) -> Result<&mut LockedFile, Fault> {
     let file = files.iter_mut().find(|file| file.is_own(identity));
-    file.ok_or_else(|| failure(ErrorCode::DatabaseBusy, ffi::SQLITE_BUSY))
+    file.ok_or_else(|| failure(ffi::SQLITE_BUSY))
 }
 
 fn is_deleted(file: &File) -> bool {

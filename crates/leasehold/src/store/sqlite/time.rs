@@ -14,7 +14,7 @@
 //! boot it begins there if the wall clock is behind.
 
 use leasehold_core::StoreTime;
-use rusqlite::{Connection, ErrorCode, OptionalExtension as _, ffi, params};
+use rusqlite::{Connection, OptionalExtension as _, ffi, params};
 
 use super::boot::Machine;
 use super::error::{Fault, failure};
@@ -85,7 +85,7 @@ pub(super) fn joined_boot_id(db: &Connection, machine: &Machine) -> Result<Optio
             Ok(meta.boot_id)
         }
         // The file is locked by a program that does not use this library.
-        _ => Err(failure(ErrorCode::DatabaseBusy, ffi::SQLITE_BUSY)),
+        _ => Err(failure(ffi::SQLITE_BUSY)),
     }
 }
 
