@@ -235,12 +235,7 @@ fn is_empty(db: &Connection) -> Result<bool, Fault> {
 fn immutable_uri(path: &Path) -> String {
     let mut uri = String::from("file:");
     for byte in path.as_os_str().as_encoded_bytes() {
-        match byte {
-            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
-                uri.push(char::from(*byte));
-            }
-            _ => uri.push_str(&format!("%{byte:02x}")),
-        }
+        uri.push_str(&format!("%{byte:02x}"));
     }
     uri.push_str("?immutable=1");
     uri
