@@ -5,7 +5,6 @@ use leasehold_core::{ClientId, StoreTime};
 use tokio_postgres::{Client, Error};
 
 use super::cache::Cached;
-use super::error::Fault;
 use super::parameters::{Columns, Parameter, classes, numbers, texts};
 use super::records::LoadedRecords;
 use crate::store::api::Key;
@@ -50,21 +49,6 @@ const NOTIFY: &str = "SELECT pg_notify(n.channel, n.payload) FROM unnest($1::tex
 /// The channel on which a client is notified.
 pub(super) fn channel(client: ClientId) -> String {
     format!("leasehold_{client}")
-}
-
-/// Why there is no commit.
-#[derive(Debug)]
-pub(super) enum Failed {
-    /// The server said so, or the connection ended.
-    Reply(Error),
-    /// The rule cannot be applied.
-    Rule(Fault),
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self::Reply(error)
-    }
 }
 
 /// Sends the changes and the commit, and waits for their replies. The inner error is that of a change, so that nothing is

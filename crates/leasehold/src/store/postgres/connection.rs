@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 
 use super::address::Address;
-use super::error::{describe, no_schema};
+use super::error::{describe, is, no_schema};
 use super::rights;
 use crate::store::tasks;
 use crate::{Error, ErrorKind, Result};
@@ -85,7 +85,7 @@ impl Connection {
     /// Makes the schema if it is missing, and checks its version.
     pub(super) async fn prepare(&self) -> Result<()> {
         let found = match self.version().await {
-            Err(error) if is_missing(&error) => {
+            Err(error) if is(&error, "42P01") || is(&error, "3F000") => {
                 let made = self.client.batch_execute(&rights::setup(None)).await;
                 made.map_err(no_schema)?;
                 self.version().await
@@ -122,10 +122,4 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.driver.abort();
     }
-}
-
-fn is_missing(error: &tokio_postgres::Error) -> bool {
-    error
-        .code()
-        .is_some_and(|code| matches!(code.code(), "42P01" | "3F000"))
 }

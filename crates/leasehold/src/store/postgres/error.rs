@@ -12,6 +12,15 @@ use crate::{Error, ErrorKind};
 /// What to do without the rights to make the schema.
 const SETUP: &str = "run `leasehold doctor --setup` as the owner of the database";
 
+/// Why a transaction has failed before its commit.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The server said so, or the connection ended.
+    Reply(tokio_postgres::Error),
+    /// The rule cannot be applied.
+    Rule(Fault),
+}
+
 /// Why an operation cannot be applied to the records that are loaded.
 #[derive(Debug)]
 pub(super) enum Fault {
@@ -23,6 +32,24 @@ pub(super) enum Fault {
     Damaged(DamagedText),
     /// That of a name in a list.
     Found(Error),
+}
+
+impl From<tokio_postgres::Error> for Failed {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Reply(error)
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Reply(error) if refuses_writes(&error) => {
+                Self::new(ErrorKind::Unreachable, STANDBY).with_source(error)
+            }
+            Failed::Reply(error) => describe(error),
+            Failed::Rule(fault) => fault.into(),
+        }
+    }
 }
 
 impl From<DamagedText> for Fault {
@@ -42,6 +69,24 @@ impl From<Fault> for Error {
     }
 }
 
+/// Whether an error has this code.
+pub(super) fn is(error: &tokio_postgres::Error, code: &str) -> bool {
+    error.code().is_some_and(|found| found.code() == code)
+}
+
+/// Whether a server cannot be written. A standby refuses `BEGIN READ WRITE` with `0A000`.
+pub(super) fn refuses_writes(error: &tokio_postgres::Error) -> bool {
+    is(error, "25006") || is(error, "0A000")
+}
+
+/// Whether an error means that the connection has ended.
+pub(super) fn has_ended(error: &tokio_postgres::Error) -> bool {
+    match error.code() {
+        Some(code) => matches!(code.code(), "57P01" | "57P02" | "57P05"),
+        None => true,
+    }
+}
+
 /// A transaction of a user has called `leasehold.held`, and does not end.
 pub(super) fn relied_on() -> Error {
     let message = "a transaction that has called leasehold.held for it has not ended; commit before the release";
@@ -58,11 +103,6 @@ pub(super) fn no_reply() -> Error {
 pub(super) fn not_replicated() -> Error {
     let message = "the server has committed without the reply of its standby, because another session ended the wait for it";
     Error::new(ErrorKind::Unreachable, message)
-}
-
-/// The server cannot be written.
-pub(super) fn standby(error: tokio_postgres::Error) -> Error {
-    Error::new(ErrorKind::Unreachable, STANDBY).with_source(error)
 }
 
 /// Notifications do not arrive.
@@ -172,12 +212,10 @@ fn without_reply(error: &tokio_postgres::Error) -> Error {
 
 /// The user may not make the schema.
 pub(super) fn no_schema(error: tokio_postgres::Error) -> Error {
-    match error.code() {
-        Some(code) if code.code() == "42501" => {
-            let message =
-                format!("the schema leasehold is missing, and the user may not create it; {SETUP}");
-            Error::new(ErrorKind::Unauthorized, message).with_source(error)
-        }
-        _ => describe(error),
+    if !is(&error, "42501") {
+        return describe(error);
     }
+    let message =
+        format!("the schema leasehold is missing, and the user may not create it; {SETUP}");
+    Error::new(ErrorKind::Unauthorized, message).with_source(error)
 }

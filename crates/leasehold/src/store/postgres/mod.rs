@@ -39,12 +39,11 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use self::address::Address;
-use self::commit::Failed;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
-use self::error::{describe, no_reply, standby};
+use self::error::{Failed, has_ended, no_reply};
 use self::listener::Listener;
-use self::queue::{Pool, has_ended, refuses_writes};
+use self::queue::Pool;
 use self::read::Watched;
 #[cfg(feature = "doctor")]
 pub(super) use self::rights::setup;
@@ -150,8 +149,7 @@ impl Postgres {
                 Err(fault.into())
             }
             Err(Failed::Reply(error)) if has_ended(&error) => Ok(None),
-            Err(Failed::Reply(error)) if refuses_writes(&error) => Err(standby(error)),
-            Err(Failed::Reply(error)) => Err(describe(error)),
+            Err(failed) => Err(failed.into()),
         }
     }
 }

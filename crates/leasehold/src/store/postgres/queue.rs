@@ -16,9 +16,11 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::address::Address;
-use super::commit::{self, Failed, LOCK, RECORDS, RELIED_ON};
+use super::commit::{self, LOCK, RECORDS, RELIED_ON};
 use super::connection::Connection;
-use super::error::{Fault, describe, no_reply, not_replicated, relied_on, standby};
+use super::error::{
+    Failed, Fault, describe, has_ended, is, no_reply, not_replicated, refuses_writes, relied_on,
+};
 use super::gc::GarbageCollector;
 use super::load::{Load, load};
 use super::parameters::Columns;
@@ -285,9 +287,7 @@ impl Batch {
                 Err(match failed {
                     // A lock was not free in time.
                     Failed::Reply(error) if self.is_patient() && is(&error, "55P03") => relied_on(),
-                    Failed::Reply(error) if is_standby => standby(error),
-                    Failed::Reply(error) => describe(error),
-                    Failed::Rule(fault) => fault.into(),
+                    failed => failed.into(),
                 })
             }
         }
@@ -362,24 +362,6 @@ impl Batch {
             }
         }
         self.pool.put_back(connection);
-    }
-}
-
-/// Whether an error has this code.
-fn is(error: &Error, code: &str) -> bool {
-    error.code().is_some_and(|found| found.code() == code)
-}
-
-/// Whether a server cannot be written. A standby refuses `BEGIN READ WRITE` with `0A000`.
-pub(super) fn refuses_writes(error: &Error) -> bool {
-    is(error, "25006") || is(error, "0A000")
-}
-
-/// Whether an error means that the connection has ended.
-pub(super) fn has_ended(error: &Error) -> bool {
-    match error.code() {
-        Some(code) => matches!(code.code(), "57P01" | "57P02" | "57P05"),
-        None => true,
     }
 }
 

@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use leasehold_core::ClientId;
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::commit::{Failed, LOCK, RECORDS};
-use super::error::Fault;
+use super::commit::{LOCK, RECORDS};
+use super::error::{Failed, Fault};
 use super::load::load;
 use super::parameters::{Columns, Parameter};
 use super::records::LoadedRecords;
@@ -68,14 +67,17 @@ impl Watched {
         let locked: [Parameter<'_>; 4] = [namespaces, tenants, names, (&RECORDS, Type::INT8)];
         let [namespaces, tenants, names] = columns.parameters();
         let put: [Parameter<'_>; 4] = [namespaces, tenants, names, (&id, Type::TEXT)];
-        let sent: Vec<BoxFuture<'_, Result<(), Error>>> = vec![
-            client.batch_execute(begin).boxed(),
-            async { client.query_typed(LOCK, &locked).await.map(drop) }.boxed(),
-            async { client.execute_typed(WATCH, &put).await.map(drop) }.boxed(),
-            client.batch_execute("COMMIT").boxed(),
-        ];
-        let replies = join_all(sent).await;
-        replies.into_iter().collect::<Result<(), _>>()?;
+        let (begun, locked, put, committed) = tokio::join!(
+            biased;
+            client.batch_execute(begin),
+            client.query_typed(LOCK, &locked),
+            client.execute_typed(WATCH, &put),
+            client.batch_execute("COMMIT"),
+        );
+        begun?;
+        locked?;
+        put?;
+        committed?;
         let mut names = lock(&self.0);
         if names.len() >= NAMES_MAX {
             names.retain(|_, since| since.elapsed() < REGISTERED);
