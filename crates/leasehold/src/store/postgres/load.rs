@@ -274,13 +274,13 @@ pub(super) async fn load(
             }
             Ok(())
         }
-        Need::Heads(space, after) => load_heads(client, &space, after, records).await,
+        Need::Heads(space, after) => load_heads(client, &space, &after, records).await,
         Need::Completions(space, after) => {
             let behind = [after.0.as_str(), after.1.as_str()];
             let rows = list(client, NOTES, &space, &behind).await?;
             let rows = rows.iter();
             let rows = rows.map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?)));
-            records.notes = Some((after, rows.collect::<Result<_, Error>>()?));
+            records.notes = Some(rows.collect::<Result<_, Error>>()?);
             Ok(())
         }
     }
@@ -307,10 +307,10 @@ async fn list(
 async fn load_heads(
     client: &Client,
     space: &Keyspace,
-    after: String,
+    after: &str,
     records: &mut LoadedRecords,
 ) -> Result<(), Error> {
-    let rows = list(client, HEADS, space, &[&after]).await?;
+    let rows = list(client, HEADS, space, &[after]).await?;
     let rows = rows.iter();
     let rows = rows.map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
     let rows: Vec<(String, String)> = rows.collect::<Result<_, Error>>()?;
@@ -333,7 +333,7 @@ async fn load_heads(
         locks.places.push((head.queue.len > 0).then_some(0));
         locks.keys.push(space.key(name));
     }
-    records.heads = Some((after, rows));
+    records.heads = Some(rows);
     if locks.keys.is_empty() {
         return Ok(());
     }

@@ -31,10 +31,10 @@ pub(super) struct LoadedRecords {
     pub(super) records: HashMap<Key, Cached>,
     /// Whether clients of other processes listen.
     pub(super) alive: HashMap<ClientId, bool>,
-    /// The heads behind a name.
-    pub(super) heads: Option<(String, Vec<(String, String)>)>,
-    /// The notes behind a name and an id.
-    pub(super) notes: Option<((String, String), Vec<NoteRow>)>,
+    /// The next heads of the list that is read: names and values.
+    pub(super) heads: Option<Vec<(String, String)>>,
+    /// The next notes of the list that is read.
+    pub(super) notes: Option<Vec<NoteRow>>,
     /// Whether other processes can notify the clients of this one.
     pub(super) can_wait: bool,
     /// The client that is notified for the observers of this store.
@@ -89,9 +89,8 @@ impl Records for LoadedRecords {
     }
 
     fn heads(&mut self, space: &Keyspace, after: &str) -> Result<ListPart<(Name, Head)>, Fault> {
-        let rows = match &self.heads {
-            Some((behind, rows)) if behind == after => rows,
-            _ => return Err(Fault::Missing(Need::Heads(space.clone(), after.to_owned()))),
+        let Some(rows) = &self.heads else {
+            return Err(Fault::Missing(Need::Heads(space.clone(), after.to_owned())));
         };
         let entries = rows.iter().map(|(name, value)| listed_head(name, value));
         let entries: Result<_> = entries.collect();
@@ -103,10 +102,9 @@ impl Records for LoadedRecords {
         space: &Keyspace,
         (after, id): (&str, &str),
     ) -> Result<ListPart<(Name, Slot, Note)>, Fault> {
-        let after = (after.to_owned(), id.to_owned());
-        let rows = match &self.notes {
-            Some((behind, rows)) if *behind == after => rows,
-            _ => return Err(Fault::Missing(Need::Completions(space.clone(), after))),
+        let Some(rows) = &self.notes else {
+            let after = (after.to_owned(), id.to_owned());
+            return Err(Fault::Missing(Need::Completions(space.clone(), after)));
         };
         let entries = rows
             .iter()
