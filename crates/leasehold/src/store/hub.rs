@@ -14,6 +14,8 @@ use super::lock::lock;
 #[cfg(any(feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 use super::message;
 use super::observers::Observers;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "__documents"))]
+use crate::{Result, random};
 
 /// The clients of this process that listen to a store, and the observers of its names.
 #[derive(Debug, Default)]
@@ -32,11 +34,13 @@ impl Hub {
         lock(&self.listeners).insert(client, listener);
     }
 
-    /// Subscribes all observers as one client, for a store whose other processes notify them so.
+    /// Subscribes all observers as one new client, for a store whose other processes notify them so.
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "__documents"))]
-    pub(super) fn add_observers(&self, client: ClientId) {
+    pub(super) fn add_observers(&self) -> Result<ClientId> {
+        let client = ClientId::from_random(random::bytes("the id of an observer")?);
         let observers = Arc::downgrade(&self.observers);
         self.add(client, observers);
+        Ok(client)
     }
 
     /// The clients that listen.

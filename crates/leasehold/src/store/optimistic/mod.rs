@@ -55,7 +55,7 @@ use super::query::RunningQuery;
 use super::tasks;
 use super::work::Work;
 use crate::clock::{BootClock, Clock};
-use crate::{Error, ErrorKind, Result, random};
+use crate::{Error, ErrorKind, Result};
 
 /// How many documents a call of the store reads or writes at most. Each call may take a whole response timeout, so that a long
 /// batch needs no faster store than a short one.
@@ -110,8 +110,7 @@ impl<D: Documents> Optimistic<D> {
         clock: Arc<dyn Clock>,
         wall_clock: Option<(SystemTime, Instant)>,
     ) -> Result<Self> {
-        let watcher = ClientId::from_random(random::bytes("the id of an observer")?);
-        hub.add_observers(watcher);
+        let watcher = hub.add_observers()?;
         documents.listen(ListenChange::Began(watcher));
         Ok(Self(Arc::new(Records {
             documents,

@@ -47,6 +47,7 @@ use self::queue::Pool;
 use self::read::Watched;
 #[cfg(feature = "doctor")]
 pub(super) use self::rights::setup;
+use crate::Result;
 use crate::fork::Process;
 use crate::store::api::{Capabilities, Page, Reply, StoreKind};
 use crate::store::backend::{Backend, ListenChange};
@@ -56,7 +57,6 @@ use crate::store::query::RunningQuery;
 use crate::store::rule_store::RuleStore;
 use crate::store::sessions::Sessions;
 use crate::store::work::Work;
-use crate::{Result, random};
 
 /// How often a query is tried on another connection, because that of before had ended.
 const ATTEMPTS: usize = 3;
@@ -97,8 +97,7 @@ pub struct Postgres {
 impl Postgres {
     async fn open(url: &str, options: &OpenOptions, hub: &Arc<Hub>) -> Result<Self> {
         let address = Address::parse(url, options)?;
-        let watcher = ClientId::from_random(random::bytes("the id of an observer")?);
-        hub.add_observers(watcher);
+        let watcher = hub.add_observers()?;
         // Its result, which is certain, arrives before the caller gives up.
         let limit = options.response_timeout / 4 * 3;
         let pool = Arc::new(Pool::new(address, limit, watcher));

@@ -64,7 +64,7 @@ use crate::store::options::OpenOptions;
 use crate::store::query::RunningQuery;
 use crate::store::rule_store::RuleStore;
 use crate::store::work::Work;
-use crate::{Error, ErrorKind, Result, random};
+use crate::{Error, ErrorKind, Result};
 
 /// Lock records in a file, shared by the processes of one machine.
 ///
@@ -123,7 +123,7 @@ impl SqliteStore {
     }
 
     async fn start(path: PathBuf, machine: Machine, options: &OpenOptions) -> Result<Self> {
-        let hub = Arc::default();
+        let hub = Arc::<Hub>::default();
         let (queue, commands) = mpsc::channel(commands::QUEUE_MAX);
         let file = Sqlite {
             path,
@@ -131,10 +131,9 @@ impl SqliteStore {
             response_timeout: options.response_timeout,
             transactions: Arc::default(),
             sockets: Arc::new(Sockets::new(&hub)),
-            watcher: ClientId::from_random(random::bytes("the id of an observer")?),
+            watcher: hub.add_observers()?,
             process: Process::current(),
         };
-        hub.add_observers(file.watcher);
         let opened = file.start(machine, &hub, commands, options)?;
         let opened = match tokio::time::timeout(options.connect_timeout, opened).await {
             Ok(Ok(opened)) => opened,
