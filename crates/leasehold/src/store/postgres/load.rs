@@ -147,11 +147,6 @@ impl Load {
         client: &Client,
         records: &mut LoadedRecords,
     ) -> Result<(), Error> {
-        let rows = self.select(client).await?;
-        self.fill(&rows, records)
-    }
-
-    async fn select(&self, client: &Client) -> Result<Vec<Row>, Error> {
         let columns = Columns::of(self.keys.iter());
         let [namespaces, tenants, names] = columns.parameters();
         let max = i64::try_from(self.waiters_max).unwrap_or(i64::MAX);
@@ -181,7 +176,8 @@ impl Load {
             numbers(&lows),
             numbers(&highs),
         ];
-        client.query_typed(LOAD, &parameters).await
+        let rows = client.query_typed(LOAD, &parameters).await?;
+        self.fill(&rows, records)
     }
 
     /// Notes what is absent unless it is in the result.
@@ -337,11 +333,9 @@ async fn load_heads(
     if locks.keys.is_empty() {
         return Ok(());
     }
-    let found = locks.select(client).await?;
-    for row in &found {
-        clients.extend(client_of(row.try_get(2)?));
-    }
-    locks.fill(&found, records)?;
+    locks.run(client, records).await?;
+    let members = records.records.values().flat_map(|it| it.members.keys());
+    clients.extend(members.filter_map(|(_, lease)| client_of(lease)));
     clients.sort_unstable();
     clients.dedup();
     let mut descriptions = Load::default();
