@@ -33,13 +33,13 @@ pub(in crate::store) async fn diagnose(
     let file_system = missing.or_note("the file system", path::file_system(nearest));
     let network = matches!(file_system, Some(FileSystem::Network(_)));
     // Before the file is opened, as the last process to close it removes the log.
-    let log = missing.or_note("the log", log::try_size(&path::real(&file)));
+    let log = missing.or_note("the log", log::size(&path::real(&file)));
     if exists && path::is_mount(&file).is_none() {
         missing.note("the mounts", "the system does not report them");
     }
     // On a network disk it would be refused, with less explanation than that of the doctor.
     let opened = match exists && !network {
-        true => opened(url, options, space).await.map(Some),
+        true => opened(&file, options, space).await.map(Some),
         false => Ok(None),
     };
     let other_boot_id = match &opened {
@@ -90,20 +90,21 @@ impl MissingFacts {
 
 /// Opens the file. Returns whether it is in use under another boot id.
 async fn opened(
-    url: &str,
+    file: &Path,
     options: &OpenOptions,
     space: &Keyspace,
 ) -> Result<rusqlite::Result<bool>> {
-    let store = SqliteStore::open(url, options).await?;
+    let machine = Machine::this()?;
+    let here = machine.boot_id.clone();
+    let store = SqliteStore::open_on(file, machine, options).await?;
     // The first request detects what opening does not.
     store.read(Query::Names(space.clone())).await?;
     let read = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let boot_id = Connection::open_with_flags(store.path(), read).and_then(|db| {
+    let boot_id = Connection::open_with_flags(file, read).and_then(|db| {
         db.query_row("SELECT boot_id FROM meta", [], |row| {
             row.get::<_, Option<String>>(0)
         })
     });
-    let here = Machine::this()?.boot_id;
     Ok(boot_id.map(|boot_id| boot_id != here))
 }
 

@@ -33,7 +33,7 @@ impl LogMonitor {
 
     /// Logs a warning if the log is too large and that is new. Returns whether it did.
     fn warn_if_large(&mut self, file: &File) -> bool {
-        let Some(bytes) = size(&file.path) else {
+        let Ok(Some(bytes)) = size(&file.path) else {
             return false;
         };
         if bytes <= LOG_MAX {
@@ -59,17 +59,12 @@ impl LogMonitor {
     }
 }
 
-/// The size of the log of a file in bytes, if it can be read.
-pub(super) fn size(path: &Path) -> Option<u64> {
-    try_size(path).ok().flatten()
-}
-
 /// The size of the log of a file in bytes. `None`: there is no log.
 ///
 /// # Errors
 ///
 /// If the log cannot be read.
-pub(super) fn try_size(path: &Path) -> io::Result<Option<u64>> {
+pub(super) fn size(path: &Path) -> io::Result<Option<u64>> {
     match fs::metadata(path::beside(path, "-wal")) {
         Ok(log) => Ok(Some(log.len())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -101,7 +96,7 @@ mod tests {
             reader.execute_batch("BEGIN; SELECT * FROM filler").unwrap();
             assert!(!monitor.warn_if_large(&file));
             let fill = "INSERT INTO filler VALUES (zeroblob(4194304)); DELETE FROM filler";
-            while size(&path).unwrap() <= LOG_MAX {
+            while size(&path).unwrap().unwrap() <= LOG_MAX {
                 file.db.execute_batch(fill).unwrap();
             }
             assert!(monitor.warn_if_large(&file));

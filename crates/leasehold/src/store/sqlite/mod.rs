@@ -117,11 +117,6 @@ impl SqliteStore {
         Self::start(path::parse(url)?, Machine::this()?, options).await
     }
 
-    #[cfg(feature = "doctor")]
-    fn path(&self) -> &Path {
-        &self.backend().path
-    }
-
     async fn start(path: PathBuf, machine: Machine, options: &OpenOptions) -> Result<Self> {
         let hub = Arc::<Hub>::default();
         let (queue, commands) = mpsc::channel(commands::QUEUE_MAX);
