@@ -40,7 +40,6 @@ const REFRESH: Duration = Duration::from_secs(20);
 pub(super) struct Listener {
     pub(super) pool: Arc<Pool>,
     pub(super) hub: Arc<Hub>,
-    pub(super) watcher: ClientId,
     pub(super) watched: Arc<Watched>,
 }
 
@@ -97,7 +96,7 @@ impl Notifier for Listener {
                     if !timeout(PROBE, alive).await.is_ok_and(|alive| alive.is_ok()) {
                         return;
                     }
-                    if let Some(Some(observers)) = self.hub.listener(self.watcher) {
+                    if let Some(Some(observers)) = self.hub.listener(self.pool.watcher) {
                         observers.notify(Event::Interrupted(EventScope::Store));
                     }
                 }

@@ -34,7 +34,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold_core::ClientId;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -89,8 +88,6 @@ pub struct Postgres {
     sessions: Sessions<Listener>,
     watched: Arc<Watched>,
     response_timeout: Duration,
-    /// The client that is notified for the observers of this store.
-    watcher: ClientId,
     process: Process,
 }
 
@@ -108,7 +105,6 @@ impl Postgres {
         let listener = Listener {
             pool: Arc::clone(&pool),
             hub: Arc::clone(hub),
-            watcher,
             watched: Arc::clone(&watched),
         };
         let wanted = BTreeSet::from([watcher]);
@@ -118,7 +114,6 @@ impl Postgres {
             sessions,
             watched,
             response_timeout: options.response_timeout,
-            watcher,
             process: Process::current(),
         })
     }
@@ -131,9 +126,7 @@ impl Postgres {
             if let Some(key) = query.watched()
                 && self.sessions.has_begun()
             {
-                self.watched
-                    .register(client, &self.pool.begin, self.watcher, key)
-                    .await?;
+                self.watched.register(client, &self.pool, key).await?;
             }
             while read::step(client, query).await? {}
             Ok::<(), Failed>(())

@@ -52,7 +52,8 @@ pub(super) struct Pool {
     limit: Duration,
     /// Begins a transaction that writes.
     pub(super) begin: String,
-    watcher: ClientId,
+    /// The client that is notified for the observers of this store.
+    pub(super) watcher: ClientId,
     state: Mutex<State>,
     gc: Mutex<GarbageCollector>,
     pub(super) transactions: AtomicU64,

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use leasehold_core::ClientId;
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
@@ -13,6 +12,7 @@ use super::commit::{LOCK, RECORDS};
 use super::error::{Failed, Fault};
 use super::load::load;
 use super::parameters::{Columns, Parameter};
+use super::queue::Pool;
 use super::records::LoadedRecords;
 use crate::store::api::Key;
 use crate::store::lock::lock;
@@ -50,8 +50,7 @@ impl Watched {
     pub(super) async fn register(
         &self,
         client: &Client,
-        begin: &str,
-        watcher: ClientId,
+        pool: &Pool,
         key: &Key,
     ) -> Result<(), Error> {
         if lock(&self.0)
@@ -62,14 +61,14 @@ impl Watched {
         }
         let since = Instant::now();
         let columns = Columns::of([key].into_iter());
-        let id = watcher.to_string();
+        let id = pool.watcher.to_string();
         let [namespaces, tenants, names] = columns.parameters();
         let locked: [Parameter<'_>; 4] = [namespaces, tenants, names, (&RECORDS, Type::INT8)];
         let [namespaces, tenants, names] = columns.parameters();
         let put: [Parameter<'_>; 4] = [namespaces, tenants, names, (&id, Type::TEXT)];
         let (begun, locked, put, committed) = tokio::join!(
             biased;
-            client.batch_execute(begin),
+            client.batch_execute(&pool.begin),
             client.query_typed(LOCK, &locked),
             client.execute_typed(WATCH, &put),
             client.batch_execute("COMMIT"),
