@@ -44,7 +44,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_core::ClientId;
 use tokio::sync::{mpsc, oneshot};
 
 #[doc(hidden)]
@@ -118,15 +117,14 @@ impl SqliteStore {
     }
 
     async fn start(path: PathBuf, machine: Machine, options: &OpenOptions) -> Result<Self> {
-        let hub = Arc::<Hub>::default();
+        let hub = Arc::default();
         let (queue, commands) = mpsc::channel(commands::QUEUE_MAX);
         let file = Sqlite {
             path,
             queue,
             response_timeout: options.response_timeout,
             transactions: Arc::default(),
-            sockets: Arc::new(Sockets::new(&hub)),
-            watcher: hub.add_observers()?,
+            sockets: Arc::new(Sockets::new(&hub)?),
             process: Process::current(),
         };
         let opened = file.start(machine, &hub, commands, options)?;
@@ -148,8 +146,6 @@ pub struct Sqlite {
     response_timeout: Duration,
     transactions: Arc<AtomicU64>,
     sockets: Arc<Sockets>,
-    /// The client that is notified for the observers of this store.
-    watcher: ClientId,
     process: Process,
 }
 
@@ -166,7 +162,7 @@ impl Sqlite {
         let until = BootClock.now().after(wait_limit(options.connect_timeout));
         let wait_limit = wait_limit(options.response_timeout);
         let (path, hub) = (self.path.clone(), Arc::clone(hub));
-        let notifier = Notifier::new(&path, Arc::clone(&self.sockets), self.watcher);
+        let notifier = Notifier::new(&path, Arc::clone(&self.sockets));
         let transactions = Arc::clone(&self.transactions);
         let started = std::thread::Builder::new()
             .name("leasehold-sqlite".into())
@@ -213,7 +209,7 @@ impl Backend for Sqlite {
 
     async fn read(&self, query: RunningQuery) -> Result<Page> {
         if query.watched().is_some() {
-            self.sockets.add_once(self.watcher);
+            self.sockets.add_watcher();
         }
         let read = |reply| {
             Command::Read(Read {

@@ -23,7 +23,6 @@ const REFRESH: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Notifier {
     pub(super) sockets: Arc<Sockets>,
-    pub(super) watcher: ClientId,
     pub(super) directory: SocketDirectory,
     retry_at: Instant,
     /// Those that could not be notified: most of them are processes that have ended.
@@ -40,14 +39,9 @@ pub(in crate::store::sqlite) struct Registration {
 
 impl Notifier {
     /// For the clients of a store on a file.
-    pub(in crate::store::sqlite) fn new(
-        file: &Path,
-        sockets: Arc<Sockets>,
-        watcher: ClientId,
-    ) -> Self {
+    pub(in crate::store::sqlite) fn new(file: &Path, sockets: Arc<Sockets>) -> Self {
         Self {
             sockets,
-            watcher,
             directory: SocketDirectory::beside(file),
             retry_at: Instant::default(),
             unreachable: Vec::new(),
@@ -55,8 +49,8 @@ impl Notifier {
     }
 
     /// The client of this store that is notified for its observers.
-    pub(in crate::store::sqlite) const fn watcher(&self) -> ClientId {
-        self.watcher
+    pub(in crate::store::sqlite) fn watcher(&self) -> ClientId {
+        self.sockets.watcher
     }
 
     /// Whether others can reach the clients of this store at this moment.
@@ -85,7 +79,7 @@ impl Notifier {
                 continue;
             }
             let hub = self.sockets.hub.clone();
-            let refresh = (client == self.watcher).then_some(REFRESH);
+            let refresh = (client == self.watcher()).then_some(REFRESH);
             match NotifySocket::bind(&self.directory, client, hub, refresh) {
                 Ok(socket) => self.sockets.set(client, socket),
                 Err(error) => failed = Some(error),

@@ -81,7 +81,7 @@ impl<'a> Outbox<'a> {
 
     /// Adds the change of a name for a client of another store that observes it. Its registration ends at `until`.
     pub(in crate::store::sqlite) fn add_change(&mut self, client: ClientId, key: &Key, until: i64) {
-        if client != self.notifier.watcher {
+        if client != self.notifier.watcher() {
             let keys = self.changes.entry(client).or_default();
             keys.insert(key.clone(), until);
         }

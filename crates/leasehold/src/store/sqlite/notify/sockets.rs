@@ -8,15 +8,18 @@ use std::sync::{Arc, Mutex, Weak};
 use leasehold_core::ClientId;
 
 use super::socket::NotifySocket;
+use crate::Result;
 use crate::store::hub::Hub;
 use crate::store::lock::lock;
 
 /// The clients of a store that other processes must reach. Shared by the store and its thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::store::sqlite) struct Sockets {
     table: Mutex<HashMap<ClientId, BoundSocket>>,
     /// The listeners of the clients.
     pub(super) hub: Weak<Hub>,
+    /// The client that is notified for the observers of the store.
+    pub(super) watcher: ClientId,
     /// A client was added that has no notify socket yet.
     added: AtomicBool,
     /// Notify sockets cannot be bound at this moment.
@@ -27,12 +30,15 @@ pub(in crate::store::sqlite) struct Sockets {
 type BoundSocket = Option<Arc<NotifySocket>>;
 
 impl Sockets {
-    /// The sockets of clients that listen at a hub.
-    pub(in crate::store::sqlite) fn new(hub: &Arc<Hub>) -> Self {
-        Self {
+    /// The sockets of the clients and observers at a hub.
+    pub(in crate::store::sqlite) fn new(hub: &Arc<Hub>) -> Result<Self> {
+        Ok(Self {
+            table: Mutex::default(),
             hub: Arc::downgrade(hub),
-            ..Self::default()
-        }
+            watcher: hub.add_observers()?,
+            added: AtomicBool::new(false),
+            unreachable: AtomicBool::new(false),
+        })
     }
 
     /// Adds a client, whose socket may have been closed before.
@@ -41,9 +47,9 @@ impl Sockets {
         self.added.store(true, Ordering::Release);
     }
 
-    /// Adds a client, unless it was added before.
-    pub(in crate::store::sqlite) fn add_once(&self, client: ClientId) {
-        if let Entry::Vacant(socket) = lock(&self.table).entry(client) {
+    /// Adds the client of the observers, unless it was added before.
+    pub(in crate::store::sqlite) fn add_watcher(&self) {
+        if let Entry::Vacant(socket) = lock(&self.table).entry(self.watcher) {
             socket.insert(None);
             self.added.store(true, Ordering::Release);
         }
