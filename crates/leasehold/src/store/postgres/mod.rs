@@ -155,7 +155,8 @@ impl Backend for Postgres {
         self.process.check()?;
         let can_wait = self.sessions.until_registered().await;
         let (sender, receiver) = oneshot::channel();
-        self.pool.add(work, Some(sender), can_wait);
+        self.pool.can_wait.store(can_wait, Ordering::Relaxed);
+        self.pool.add(work, Some(sender));
         match timeout(self.response_timeout, receiver).await {
             Ok(Ok(replies)) => Ok(replies),
             Ok(Err(_)) | Err(_) => Err(no_reply()),

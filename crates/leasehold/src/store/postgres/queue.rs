@@ -4,7 +4,7 @@
 //! has under way: so jobs for one name are run in their order, and a slow name delays no other.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -56,6 +56,8 @@ pub(super) struct Pool {
     pub(super) watcher: ClientId,
     state: Mutex<State>,
     gc: Mutex<GarbageCollector>,
+    /// Whether other processes can notify the clients of this one.
+    pub(super) can_wait: AtomicBool,
     pub(super) transactions: AtomicU64,
 }
 
@@ -78,7 +80,6 @@ struct State {
     busy: HashSet<Key>,
     running: usize,
     idle: Vec<Connection>,
-    can_wait: bool,
 }
 
 /// Jobs under way. Dropped, their names are free again.
@@ -88,7 +89,6 @@ struct Batch {
     /// Those that must wait for a transaction of a user.
     patient: Vec<Job>,
     keys: BTreeSet<Key>,
-    can_wait: bool,
 }
 
 impl Pool {
@@ -106,27 +106,20 @@ impl Pool {
             watcher,
             state: Mutex::default(),
             gc: Mutex::new(GarbageCollector::new()),
+            can_wait: AtomicBool::new(false),
             transactions: AtomicU64::new(0),
         }
     }
 
-    /// Adds work, and runs it as soon as a connection is free. `can_wait` is whether other processes can notify this one.
-    pub(super) fn add(
-        self: &Arc<Self>,
-        work: Work,
-        reply: Option<oneshot::Sender<Vec<Reply>>>,
-        can_wait: bool,
-    ) {
+    /// Adds work, and runs it as soon as a connection is free.
+    pub(super) fn add(self: &Arc<Self>, work: Work, reply: Option<oneshot::Sender<Vec<Reply>>>) {
         let job = Job {
             work,
             reply,
             until: Instant::now() + self.limit,
             is_patient: false,
         };
-        let mut state = lock(&self.state);
-        state.can_wait = can_wait;
-        state.queue.push_back(job);
-        drop(state);
+        lock(&self.state).queue.push_back(job);
         self.start();
     }
 
@@ -191,7 +184,6 @@ impl Pool {
             jobs,
             patient: Vec::new(),
             keys,
-            can_wait: state.can_wait,
         })
     }
 }
@@ -208,7 +200,7 @@ impl Batch {
                     let (replies, rest) = job.work.finish();
                     let _ = job.reply.map(|reply| reply.send(replies));
                     if let Some(rest) = rest {
-                        self.pool.add(rest, None, self.can_wait);
+                        self.pool.add(rest, None);
                     }
                 }
                 self.collect_garbage(connection, ops).await;
@@ -298,7 +290,7 @@ impl Batch {
     /// their changes. Those that must wait for a transaction of a user become `patient`.
     async fn run_jobs(&mut self, client: &Client) -> Result<LoadedRecords, Failed> {
         let mut records = LoadedRecords {
-            can_wait: self.can_wait,
+            can_wait: self.pool.can_wait.load(Ordering::Relaxed),
             watcher: Some(self.pool.watcher),
             ..LoadedRecords::default()
         };
