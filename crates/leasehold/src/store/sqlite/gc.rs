@@ -9,11 +9,11 @@ use crate::store::rows::class;
 use crate::store::tables::signed;
 
 /// The number of heads checked in one run. It takes well under a millisecond.
-const CHUNK: u32 = 512;
+const CHUNK: i64 = 512;
 
 /// The number of writes between two runs: half of [`CHUNK`], so that all heads are checked faster than
 /// new ones can be added.
-const WRITES: u32 = CHUNK / 2;
+const WRITES: usize = 256;
 
 /// A few more may end at the same instant as the last one.
 pub(super) const DELETE_ENDED_MEMBERS: &str = "
@@ -49,21 +49,21 @@ pub(super) const DELETE_MEMBERS_OF_HEAD: &str = "
 /// larger tokens.
 #[derive(Debug)]
 pub(super) struct GarbageCollector {
-    writes: u32,
+    writes: usize,
 }
 
 impl GarbageCollector {
     /// Starts at a random count, so that many processes with few writes each do their share.
     pub(super) fn new() -> Self {
         Self {
-            writes: fastrand::u32(..WRITES),
+            writes: fastrand::usize(..WRITES),
         }
     }
 
     /// Runs if there were enough writes since the last time, inside the transaction of these writes.
     pub(super) fn count_writes(
         &mut self,
-        writes: u32,
+        writes: usize,
         db: &Connection,
         now: StoreTime,
     ) -> Result<(), Fault> {
@@ -76,7 +76,7 @@ impl GarbageCollector {
             .execute(params![now, CHUNK - 1])?;
         let removed = collect_heads(db, now.saturating_sub(AHEAD))?;
         // After many removals, the next run is due with the next write.
-        self.writes = match removed >= CHUNK / 4 {
+        self.writes = match removed >= WRITES / 2 {
             true => WRITES,
             false => 0,
         };
@@ -86,7 +86,7 @@ impl GarbageCollector {
 
 /// Checks the next heads after those of the last run of any process, in a cycle: an index by their ends would slow down
 /// every operation. Removes those that have ended by `behind` and have no holder, and their members.
-fn collect_heads(db: &Connection, behind: i64) -> Result<u32, Fault> {
+fn collect_heads(db: &Connection, behind: i64) -> Result<usize, Fault> {
     let [namespace, tenant, name] = db
         .prepare_cached("SELECT swept_namespace, swept_tenant, swept_name FROM meta")?
         .query_row([], key)?;
@@ -110,7 +110,7 @@ fn collect_heads(db: &Connection, behind: i64) -> Result<u32, Fault> {
     }
     db.prepare_cached("UPDATE meta SET swept_namespace = ?1, swept_tenant = ?2, swept_name = ?3")?
         .execute(end.unwrap_or_default())?;
-    Ok(u32::try_from(deleted.len()).unwrap_or(u32::MAX))
+    Ok(deleted.len())
 }
 
 fn key(row: &rusqlite::Row<'_>) -> rusqlite::Result<[String; 3]> {

@@ -107,8 +107,7 @@ impl Thread {
             for write in &mut self.commands.writes {
                 perform(write, &mut records, watcher)?;
             }
-            let ops = u32::try_from(self.commands.ops).unwrap_or(u32::MAX);
-            self.gc.count_writes(ops, db, now)?;
+            self.gc.count_writes(self.commands.ops, db, now)?;
             records.outbox.prepare();
             Ok(records.outbox)
         })?;
