@@ -6,7 +6,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold_core::Instant;
 
-#[cfg(target_os = "linux")]
 use super::error::of_system;
 use crate::Result;
 use crate::clock::{BootClock, Clock};
@@ -78,9 +77,11 @@ fn micros(micros: u128) -> i64 {
     i64::try_from(micros).unwrap_or(i64::MAX)
 }
 
-#[cfg(target_os = "linux")]
 fn boot_id() -> Result<Option<String>> {
     const FILE: &str = "/proc/sys/kernel/random/boot_id";
+    if !cfg!(target_os = "linux") {
+        return Ok(None);
+    }
     match std::fs::read_to_string(FILE) {
         Ok(text) if !text.trim().is_empty() => Ok(Some(text.trim().to_owned())),
         Ok(_) => Err(unknown_boot(FILE)),
@@ -88,21 +89,14 @@ fn boot_id() -> Result<Option<String>> {
     }
 }
 
-#[cfg(target_os = "linux")]
 fn unknown_boot(file: &str) -> crate::Error {
     crate::error::invalid(format!(
         "{file} cannot be read, and without it no lease can be timed; mount /proc"
     ))
 }
 
-#[cfg(not(target_os = "linux"))]
-fn boot_id() -> Result<Option<String>> {
-    Ok(None)
-}
-
-/// In a time namespace of its own a process has a shifted boot clock, unlike other processes that share the
-/// file.
-#[cfg(target_os = "linux")]
+/// In a time namespace of its own, which only Linux has, a process has a shifted boot clock, unlike other processes that
+/// share the file.
 fn skew() -> i64 {
     std::fs::read_to_string("/proc/self/timens_offsets")
         .ok()
@@ -110,12 +104,6 @@ fn skew() -> i64 {
         .unwrap_or(0)
 }
 
-#[cfg(not(target_os = "linux"))]
-fn skew() -> i64 {
-    0
-}
-
-#[cfg(target_os = "linux")]
 fn parse_skew(offsets: &str) -> Option<i64> {
     let line = offsets
         .lines()
