@@ -100,9 +100,11 @@ impl<'a> Writes<'a> {
         for (key, cached) in sorted {
             all.add(key, cached);
         }
-        for (client, message) in records.all_messages() {
-            all.channels.push(channel(client));
-            all.payloads.push(message);
+        for (client, messages) in &records.messages {
+            for message in messages {
+                all.channels.push(channel(*client));
+                all.payloads.push(message);
+            }
         }
         all
     }

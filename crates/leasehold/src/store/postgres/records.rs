@@ -55,14 +55,6 @@ impl LoadedRecords {
         }
     }
 
-    /// The messages to send, by client.
-    pub(super) fn all_messages(&self) -> impl Iterator<Item = (ClientId, &str)> {
-        let clients = self.messages.iter();
-        clients.flat_map(|(client, messages)| {
-            messages.iter().map(|message| (*client, message.as_str()))
-        })
-    }
-
     fn add(&mut self, client: ClientId, event: &Event) {
         message::write(self.messages.entry(client).or_default(), event, MESSAGE_MAX);
     }
