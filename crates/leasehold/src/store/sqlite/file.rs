@@ -33,10 +33,9 @@ pub(super) struct File {
     pub(super) path: PathBuf,
     /// This machine, under the boot id with which the file is used.
     pub(super) machine: Machine,
-    identity: Option<(u64, u64)>,
     /// After the connection, so that it is dropped later.
     pub(super) liveness: LivenessLock,
-    _open: OpenConnection,
+    open: OpenConnection,
 }
 
 impl File {
@@ -48,7 +47,6 @@ impl File {
         path::prepare(path)?;
         let open = OpenConnection::to(path)?;
         refuse_foreign(path)?;
-        let identity = path::identity(path);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut db = Connection::open_with_flags(path, flags)?;
         db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
@@ -67,9 +65,8 @@ impl File {
             db,
             path: path::real(path),
             machine,
-            identity,
             liveness,
-            _open: open,
+            open,
         })
     }
 
@@ -89,7 +86,7 @@ impl File {
 
     /// Whether this is still the file at the path. If it was deleted or replaced, its locks exclude no other process.
     pub(super) fn is_at(&self, path: &Path) -> bool {
-        self.identity == path::identity(path)
+        self.open.0 == path::identity(path)
     }
 }
 

@@ -22,9 +22,9 @@ struct OpenFile {
     process: Process,
 }
 
-/// The registration of a connection to a file. Must be dropped after the connection.
+/// The registration of a connection to a file with this identity. Must be dropped after the connection.
 #[derive(Debug)]
-pub(super) struct OpenConnection(Option<(u64, u64)>);
+pub(super) struct OpenConnection(pub(super) Option<(u64, u64)>);
 
 impl OpenConnection {
     /// Registers a connection that is about to be opened.
