@@ -199,7 +199,7 @@ impl Sqlite {
 
 impl Backend for Sqlite {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::notifying(StoreKind::Sqlite, !self.sockets.is_unreachable())
+        Capabilities::notifying(StoreKind::Sqlite, self.sockets.is_reachable())
     }
 
     async fn transact(&self, work: Work) -> Result<Vec<Reply>> {

@@ -95,7 +95,7 @@ impl Thread {
 
     /// Applies all writes in one transaction, and sends the notifications to other processes.
     fn commit(&mut self, until: Instant) -> Result<(), Failed> {
-        let watcher = self.notifier.watcher();
+        let watcher = self.notifier.sockets.watcher;
         let file = self.link.get(until).map_err(Failed::certain)?;
         self.notifier.update(&file.path);
         let outbox = Outbox::new(&mut self.notifier);
@@ -220,8 +220,8 @@ fn step(read: &mut Read, file: &File, notifier: &mut Notifier) -> Result<Rest, F
     // All parts are read in the same state of the file.
     let db = &*file.db.unchecked_transaction()?;
     if let Some(key) = read.query.watched().filter(|_| !read.is_registered)
-        && notifier.is_reachable()
-        && !watchers::is_registered(db, key, notifier.watcher(), now)?
+        && notifier.sockets.is_reachable()
+        && !watchers::is_registered(db, key, notifier.sockets.watcher, now)?
     {
         return Ok(Rest::Registration);
     }

@@ -22,7 +22,7 @@ const REFRESH: Duration = Duration::from_secs(20);
 /// Binds sockets, from the thread of a store.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Notifier {
-    pub(super) sockets: Arc<Sockets>,
+    pub(in crate::store::sqlite) sockets: Arc<Sockets>,
     pub(super) directory: SocketDirectory,
     retry_at: Instant,
     /// Those that could not be notified: most of them are processes that have ended.
@@ -48,16 +48,6 @@ impl Notifier {
         }
     }
 
-    /// The client of this store that is notified for its observers.
-    pub(in crate::store::sqlite) fn watcher(&self) -> ClientId {
-        self.sockets.watcher
-    }
-
-    /// Whether others can reach the clients of this store at this moment.
-    pub(in crate::store::sqlite) fn is_reachable(&self) -> bool {
-        !self.sockets.is_unreachable()
-    }
-
     /// Binds the sockets that are due: the file is at another path, a client was added, or a retry is due.
     pub(in crate::store::sqlite) fn update(&mut self, file: &Path) {
         if !self.directory.is_beside(file) {
@@ -66,7 +56,7 @@ impl Notifier {
             self.bind_sockets();
         }
         let added = self.sockets.take_added();
-        if added || (self.sockets.is_unreachable() && self.retry_at <= BootClock.now()) {
+        if added || (!self.sockets.is_reachable() && self.retry_at <= BootClock.now()) {
             self.bind_sockets();
         }
     }
@@ -79,7 +69,7 @@ impl Notifier {
                 continue;
             }
             let hub = self.sockets.hub.clone();
-            let refresh = (client == self.watcher()).then_some(REFRESH);
+            let refresh = (client == self.sockets.watcher).then_some(REFRESH);
             match NotifySocket::bind(&self.directory, client, hub, refresh) {
                 Ok(socket) => self.sockets.set(client, socket),
                 Err(error) => failed = Some(error),

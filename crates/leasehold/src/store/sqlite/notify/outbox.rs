@@ -47,7 +47,7 @@ impl<'a> Outbox<'a> {
 
     /// Whether others can reach the clients of this store at this moment.
     pub(in crate::store::sqlite) fn is_reachable(&self) -> bool {
-        self.notifier.is_reachable()
+        self.notifier.sockets.is_reachable()
     }
 
     /// Whether a notice would reach a client. The reply is the same throughout the transaction.
@@ -81,7 +81,7 @@ impl<'a> Outbox<'a> {
 
     /// Adds the change of a name for a client of another store that observes it. Its registration ends at `until`.
     pub(in crate::store::sqlite) fn add_change(&mut self, client: ClientId, key: &Key, until: i64) {
-        if client != self.notifier.watcher() {
+        if client != self.notifier.sockets.watcher {
             let keys = self.changes.entry(client).or_default();
             keys.insert(key.clone(), until);
         }

@@ -19,7 +19,7 @@ pub(in crate::store::sqlite) struct Sockets {
     /// The listeners of the clients.
     pub(super) hub: Weak<Hub>,
     /// The client that is notified for the observers of the store.
-    pub(super) watcher: ClientId,
+    pub(in crate::store::sqlite) watcher: ClientId,
     /// A client was added that has no notify socket yet.
     added: AtomicBool,
     /// Notify sockets cannot be bound at this moment.
@@ -65,12 +65,12 @@ impl Sockets {
         drop(removed);
     }
 
-    /// Whether other processes cannot reach the clients at this moment. They can until a socket could not be bound.
-    pub(in crate::store::sqlite) fn is_unreachable(&self) -> bool {
-        self.unreachable.load(Ordering::Relaxed)
+    /// Whether other processes can reach the clients at this moment. They can until a socket could not be bound.
+    pub(in crate::store::sqlite) fn is_reachable(&self) -> bool {
+        !self.unreachable.load(Ordering::Relaxed)
     }
 
-    /// Sets [`Sockets::is_unreachable`] and returns its old value.
+    /// Sets whether other processes cannot reach the clients. Returns whether they could not before.
     pub(super) fn set_unreachable(&self, unreachable: bool) -> bool {
         self.unreachable.swap(unreachable, Ordering::Relaxed)
     }
