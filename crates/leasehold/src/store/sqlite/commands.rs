@@ -1,7 +1,5 @@
 //! The commands to the thread.
 
-use std::collections::VecDeque;
-
 use leasehold_core::Instant;
 use tokio::sync::{mpsc, oneshot};
 
@@ -75,7 +73,7 @@ pub(super) struct Commands {
     pub(super) writes: Vec<Write>,
     /// The number of their operations.
     pub(super) ops: usize,
-    pub(super) reads: VecDeque<Read>,
+    pub(super) reads: Vec<Read>,
 }
 
 impl Commands {
@@ -85,7 +83,7 @@ impl Commands {
             queue,
             ops: 0,
             writes: Vec::new(),
-            reads: VecDeque::new(),
+            reads: Vec::new(),
         }
     }
 
@@ -134,7 +132,7 @@ impl Commands {
     fn sort(&mut self, command: Command) {
         match command {
             Command::Write(write) => self.add(write),
-            Command::Read(read) => self.reads.push_back(read),
+            Command::Read(read) => self.reads.push(read),
         }
     }
 }

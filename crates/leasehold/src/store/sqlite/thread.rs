@@ -129,7 +129,7 @@ impl Thread {
             }
             Change::Watch(mut read) => {
                 read.is_registered = true;
-                self.commands.reads.push_back(read);
+                self.commands.reads.push(read);
             }
         }
     }
@@ -165,7 +165,7 @@ impl Thread {
     fn read(&mut self) {
         for mut read in std::mem::take(&mut self.commands.reads) {
             match self.step(&mut read) {
-                Ok(Rest::Step) => self.commands.reads.push_back(read),
+                Ok(Rest::Step) => self.commands.reads.push(read),
                 Ok(Rest::Registration) => {
                     self.commands.add(Write::new(Change::Watch(read)));
                 }
