@@ -13,7 +13,7 @@ use super::clients::Clients;
 use crate::Error;
 use crate::store::api::{Event, EventScope, Key, Keyspace, Request, Shard, WakeupMode};
 use crate::store::lock::lock;
-use crate::store::redis::wire::keys::{channel, parse_channel, parse_record, split_record};
+use crate::store::redis::wire::keys::{channel, parse_channel, parse_key};
 use crate::store::redis::wire::note;
 
 /// What a server sends to the clients of a store.
@@ -155,7 +155,7 @@ impl Notifications {
         let parsed = addressee.and_then(|(namespace, client)| {
             let space = self.clients.space(client)?;
             let ours = space.namespace().as_str() == namespace;
-            parse_notice(&space, client, message).filter(|_| ours)
+            parse_notice(client, message).filter(|(key, ..)| ours && key.space == space)
         });
         let Some((key, notice, kind)) = parsed else {
             let (channel, message) = (channel.escape_ascii(), message.escape_ascii());
@@ -188,11 +188,14 @@ impl Notifications {
         }
     }
 
-    /// Notifies the observers of a name, and the clients of its keyspace, that a key was changed.
+    /// Notifies the observers of the name that has a key, and if that is its record the clients of its keyspace.
     fn handle_change(&self, key: &[u8]) {
-        self.clients.observers.notify_of(key);
-        let changed = |space: &Keyspace| Some(Event::Changed(space.key(parse_record(space, key)?)));
-        self.clients.notify_all(changed);
+        if let Some((key, suffix)) = parse_key(key) {
+            self.clients.observers.notify(&key);
+            if suffix.is_empty() {
+                self.notify_changed(&key);
+            }
+        }
     }
 
     /// Notifies the clients of a keyspace that a record was changed.
@@ -228,11 +231,7 @@ fn missed(key: Key, notice: Notice) -> Event {
 /// Parses a message of the script: number of the lease, first token, ttl in ms, time in microseconds, record, and behind it
 /// a run or a completion. The head of the queue has no token, and a lease without ttl was revoked, or its run is complete.
 /// Behind the token of a grant of permits is their number, and behind that the number of the lease and the floor if it has one.
-fn parse_notice(
-    space: &Keyspace,
-    client: ClientId,
-    message: &[u8],
-) -> Option<(Key, Notice, LeaseKind)> {
+fn parse_notice(client: ClientId, message: &[u8]) -> Option<(Key, Notice, LeaseKind)> {
     let parts: Vec<_> = str::from_utf8(message).ok()?.splitn(5, ' ').collect();
     let [number, token, ttl, now, record] = parts[..] else {
         return None;
@@ -258,7 +257,7 @@ fn parse_notice(
         number: parse_number(number)?,
     };
     let (first, ttl, now) = (parse_number(first)?, parse_number(ttl)?, parse_number(now)?);
-    let (record, about) = split_record(record)?;
+    let (key, about) = parse_key(record.as_bytes())?;
     let about = match about {
         "" => None,
         about => Some(about.strip_prefix(' ')?),
@@ -286,8 +285,7 @@ fn parse_notice(
             },
         }),
     };
-    let name = parse_record(space, record.as_bytes())?;
-    Some((space.key(name), notice, kind))
+    Some((key, notice, kind))
 }
 
 fn parse_number(digits: &str) -> Option<u64> {

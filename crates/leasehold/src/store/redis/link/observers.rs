@@ -8,7 +8,6 @@ use tokio::time::sleep;
 
 use crate::store::api::{Changed, Key};
 use crate::store::observers::Observers;
-use crate::store::redis::wire::keys::parse_key;
 
 /// The time after which all observers read again. A server whose tracking table is full does not report every key
 /// that it drops, and a slot of a cluster that has no keys moves without a report.
@@ -18,7 +17,7 @@ const READ_AGAIN: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct ServerObservers {
     observers: Observers,
-    /// Whether there was an observer ever. Without one, no change is looked up.
+    /// Whether there was an observer ever. Without one, no name is looked up.
     in_use: AtomicBool,
     added: Notify,
 }
@@ -37,12 +36,10 @@ impl ServerObservers {
         self.in_use.load(Ordering::Acquire)
     }
 
-    /// Notifies the observers of the name that has a key: its record, its queue or an annotation.
-    pub(crate) fn notify_of(&self, key: &[u8]) {
-        if self.in_use()
-            && let Some(key) = parse_key(key)
-        {
-            self.observers.notify(&key);
+    /// Notifies the observers of a name.
+    pub(crate) fn notify(&self, key: &Key) {
+        if self.in_use() {
+            self.observers.notify(key);
         }
     }
 
@@ -82,10 +79,8 @@ pub(crate) struct OwnChanges<'a> {
 
 impl Drop for OwnChanges<'_> {
     fn drop(&mut self) {
-        if self.observers.in_use() {
-            for key in self.keys {
-                self.observers.observers.notify(key);
-            }
+        for key in self.keys {
+            self.observers.notify(key);
         }
     }
 }

@@ -114,50 +114,42 @@ const COMPLETION_SUFFIX: &str = ":completion";
 /// The part between namespace and client id.
 const CLIENT_INFIX: &str = ":client:";
 
-/// The name in a key that matched [`record_pattern`]. `None` if the key is not ours.
+/// The name that has a key, and the suffix of its counter, its queue, an annotation or its revocation. A record has an
+/// empty one. `None` if the key is not ours.
 ///
-/// No name contains a brace, so a name that ends in `:token` is not mistaken for a counter.
-pub(crate) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
+/// No name contains a brace, so a name that ends in `:token` is not mistaken for a counter. The key of a completion may
+/// contain one.
+pub(crate) fn parse_key(key: &[u8]) -> Option<(Key, &str)> {
     let key = str::from_utf8(key).ok()?;
-    let (_, name) = key.strip_suffix('}')?.rsplit_once('{')?;
-    let (_, name) = name.split_once(':')?;
-    let name = Name::parse(name).ok()?;
-    (record_key(&space.key(name.clone())) == key).then_some(name)
-}
-
-/// The name and the kind in a key that matched [`completion_pattern`]. `None` if the key is not ours.
-pub(crate) fn parse_completion(space: &Keyspace, key: &[u8]) -> Option<(Name, Slot)> {
-    let (record, suffix) = split_record(str::from_utf8(key).ok()?)?;
-    let name = parse_record(space, record.as_bytes())?;
-    let kind = match suffix.strip_prefix(COMPLETION_SUFFIX)? {
-        "" => Slot::Period,
-        rest => Slot::Key(CompletionKey::parse(rest.strip_prefix(':')?).ok()?),
-    };
-    Some((name, kind))
-}
-
-/// The name that has a key: its record, its counter, its queue, an annotation or its revocation. `None` if the key is
-/// not ours.
-pub(crate) fn parse_key(key: &[u8]) -> Option<Key> {
-    let (record, _) = split_record(str::from_utf8(key).ok()?)?;
-    let (namespace, _) = record.split_once(':')?;
-    let (_, name) = record.rsplit_once('{')?;
-    let (tenant, _) = name.split_once(':')?;
-    let namespace = Namespace::parse(namespace).ok()?;
-    let space = Keyspace::new(namespace, ScopeName::parse(tenant).ok()?);
-    let name = parse_record(&space, record.as_bytes())?;
-    Some(space.key(name))
-}
-
-/// Splits a key of a name behind its record. No name contains a brace, but the key of a completion may.
-pub(crate) fn split_record(key: &str) -> Option<(&str, &str)> {
     let (namespace, _) = key.split_once(':')?;
     let bucket = match namespace.contains('@') {
         true => key.find("}:{")? + 1,
         false => 0,
     };
-    let end = key.get(bucket..)?.find('}')?;
-    key.split_at_checked(bucket + end + 1)
+    let end = bucket + key.get(bucket..)?.find('}')?;
+    let (record, suffix) = key.split_at_checked(end + 1)?;
+    let (_, name) = record.strip_suffix('}')?.rsplit_once('{')?;
+    let (tenant, name) = name.split_once(':')?;
+    let namespace = Namespace::parse(namespace).ok()?;
+    let space = Keyspace::new(namespace, ScopeName::parse(tenant).ok()?);
+    let key = space.key(Name::parse(name).ok()?);
+    (record_key(&key) == record).then_some((key, suffix))
+}
+
+/// The name of which a key is the record. `None` if it is not a record of the keyspace.
+pub(crate) fn parse_record(space: &Keyspace, key: &[u8]) -> Option<Name> {
+    let (key, suffix) = parse_key(key)?;
+    (key.space == *space && suffix.is_empty()).then_some(key.name)
+}
+
+/// The name and the kind of a completion. `None` if the key is not one of the keyspace.
+pub(crate) fn parse_completion(space: &Keyspace, key: &[u8]) -> Option<(Name, Slot)> {
+    let (key, suffix) = parse_key(key)?;
+    let kind = match suffix.strip_prefix(COMPLETION_SUFFIX)? {
+        "" => Slot::Period,
+        rest => Slot::Key(CompletionKey::parse(rest.strip_prefix(':')?).ok()?),
+    };
+    (key.space == *space).then_some((key.name, kind))
 }
 
 /// The namespace of a channel of ours.
