@@ -51,7 +51,7 @@ use self::topology::call::{Call, CallResult, CallResults, Positioned};
 use self::topology::cluster::Cluster;
 use self::topology::node::Node;
 use self::topology::waits::Waits;
-use self::wire::decode::Remark;
+use self::wire::decode::{Decoded, Remark};
 use self::wire::script::Script;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
@@ -274,31 +274,28 @@ impl RedisStore {
     ) -> Positioned {
         let (mut open, mut serving) = (Vec::new(), Vec::new());
         for (call, result) in results {
-            let mut remarks = vec![None; call.requests.len()];
             let decoded = match result {
                 CallResult::NotApplied(error) => {
-                    vec![Some(Reply::Rejected(error)); call.positions.len()]
+                    vec![Decoded::from(Reply::Rejected(error)); call.positions.len()]
                 }
                 CallResult::NoReply(error) => {
-                    vec![Some(Reply::Unknown(error)); call.positions.len()]
+                    vec![Decoded::from(Reply::Unknown(error)); call.positions.len()]
                 }
                 CallResult::Replied(value, session) => {
                     self.note_renewals(&call, &value);
-                    remarks = call.remarks(&value);
-                    self.shared_names.note(&call, &remarks);
                     let mut decoded = call.decode(&value);
+                    self.shared_names.note(&call, &decoded);
                     if let Some((_, waits)) = replicated {
                         waits.check(&call.requests, &mut decoded);
                     }
-                    session.finish(&call.requests, &mut decoded, &remarks);
+                    session.finish(&call.requests, &mut decoded);
                     decoded
                 }
             };
             let script = call.script();
-            let replied = decoded.into_iter().zip(remarks);
             let positioned = call.positions.into_iter().zip(call.requests);
-            for ((position, request), (decoded, remark)) in positioned.zip(replied) {
-                match decoded {
+            for ((position, request), Decoded { reply, remark }) in positioned.zip(decoded) {
+                match reply {
                     Some(_)
                         if remark == Some(Remark::WaitedFor) && resent.served.insert(position) =>
                     {

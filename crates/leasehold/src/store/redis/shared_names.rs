@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use super::topology::call::Call;
-use super::wire::decode::Remark;
+use super::wire::decode::{Decoded, Remark};
 use super::wire::script::Script;
 use crate::store::api::{Key, Request};
 use crate::store::lock::lock;
@@ -32,15 +32,16 @@ impl SharedNames {
     }
 
     /// Notes what the reply to a call says of its names.
-    pub(super) fn note(&self, call: &Call, remarks: &[Option<Remark>]) {
+    pub(super) fn note(&self, call: &Call, decoded: &[Decoded]) {
+        let is_elsewhere = |decoded: &Decoded| decoded.remark == Some(Remark::Elsewhere);
         let is_shares = match call.script() {
             Some(Script::Shares) => true,
-            Some(Script::Mutex) if remarks.contains(&Some(Remark::Elsewhere)) => false,
+            Some(Script::Mutex) if decoded.iter().any(is_elsewhere) => false,
             _ => return,
         };
         let mut names = lock(&self.0);
-        for (request, remark) in call.requests.iter().zip(remarks) {
-            let is_elsewhere = *remark == Some(Remark::Elsewhere);
+        for (request, decoded) in call.requests.iter().zip(decoded) {
+            let is_elsewhere = is_elsewhere(decoded);
             if is_shares && is_elsewhere {
                 names.remove(&request.key);
             } else if is_shares != is_elsewhere && !names.contains(&request.key) {

@@ -11,7 +11,7 @@ use super::subscriptions::Subscriptions;
 use crate::Error;
 use crate::store::api::{Reply, Request};
 use crate::store::redis::errors;
-use crate::store::redis::wire::decode::Remark;
+use crate::store::redis::wire::decode::{Decoded, Remark};
 
 /// An open connection, and the subscriptions on it.
 #[derive(Debug)]
@@ -30,26 +30,22 @@ impl Session {
     /// records that are held, and notifies local clients of the changes that their own requests made, because the
     /// server does not send these over the connection that caused them. Only a remark shows that a request has renewed
     /// permits of a semaphore.
-    pub(crate) fn finish(
-        &self,
-        requests: &[Request],
-        replies: &mut [Option<Reply>],
-        remarks: &[Option<Remark>],
-    ) {
-        for reply in replies.iter_mut() {
+    pub(crate) fn finish(&self, requests: &[Request], decoded: &mut [Decoded]) {
+        for Decoded { reply, .. } in decoded.iter_mut() {
             if let Some(Reply::Rejected(error)) = reply {
                 *error = self.check_demotion(error.clone());
             }
         }
-        let replied = requests.iter().zip(&*replies).zip(remarks);
-        let replied = replied
-            .filter_map(|((request, reply), remark)| Some(((request, reply.as_ref()?), remark)));
+        let replied = requests.iter().zip(&*decoded);
+        let replied = replied.filter_map(|(request, Decoded { reply, remark })| {
+            Some((request, reply.as_ref()?, *remark))
+        });
         let of_mutexes = replied.clone();
-        let of_mutexes = of_mutexes.filter(|(_, remark)| **remark != Some(Remark::RenewedPermits));
+        let of_mutexes = of_mutexes.filter(|(.., remark)| *remark != Some(Remark::RenewedPermits));
         let tracking = &self.subscriptions.tracking;
-        tracking.add(of_mutexes.map(|(replied, _)| replied));
+        tracking.add(of_mutexes.map(|(request, reply, _)| (request, reply)));
         let notifications = self.state.notifications();
-        for ((request, reply), _) in replied {
+        for (request, reply, _) in replied {
             let freed = match reply.outcome() {
                 Ok(Outcome::Revoked(leases)) => !leases.is_empty(),
                 // A queue would have granted it to its head.

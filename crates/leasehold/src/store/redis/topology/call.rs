@@ -6,9 +6,9 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use crate::Error;
-use crate::store::api::{Key, Reply, Request};
+use crate::store::api::{Key, Request};
 use crate::store::redis::link::session::Session;
-use crate::store::redis::wire::decode::{self, Remark};
+use crate::store::redis::wire::decode::{self, Decoded};
 use crate::store::redis::wire::encode::{self, CallContext};
 use crate::store::redis::wire::script::Script;
 use crate::store::redis::wire::{command, slots};
@@ -186,23 +186,15 @@ impl Call {
         }
     }
 
-    /// The replies in that of the server, one per request. `None`: it was certainly not applied, and is sent again.
-    pub(crate) fn decode(&self, value: &Value) -> Vec<Option<Reply>> {
+    /// Decodes the reply of the server, for each request.
+    pub(crate) fn decode(&self, value: &Value) -> Vec<Decoded> {
         match self.work {
             Work::Script(script) => decode::decode(script, &self.requests, value),
             Work::Command(_) => {
                 let requests = self.requests.iter();
-                let replies = requests.map(|request| Some(command::decode(request, value)));
+                let replies = requests.map(|request| command::decode(request, value).into());
                 replies.collect()
             }
-        }
-    }
-
-    /// What the reply of the server says of each request beside its outcome.
-    pub(crate) fn remarks(&self, value: &Value) -> Vec<Option<Remark>> {
-        match self.work {
-            Work::Script(script) => decode::remarks(script, self.requests.len(), value),
-            Work::Command(_) => vec![None; self.requests.len()],
         }
     }
 }

@@ -8,6 +8,7 @@ use redis::{Cmd, Pipeline, Value, cmd};
 
 use crate::store::api::{Reply, Request};
 use crate::store::redis::errors;
+use crate::store::redis::wire::decode::Decoded;
 use crate::{Durability, Error, ErrorKind, ReplicaCount, Result};
 
 /// The acknowledgements that a batch needs, the shortest timeout first.
@@ -69,8 +70,8 @@ impl Waits {
     }
 
     /// Makes the reply of each change unknown that was not acknowledged.
-    pub(crate) fn check(&self, requests: &[Request], replies: &mut [Option<Reply>]) {
-        for (reply, request) in replies.iter_mut().zip(requests) {
+    pub(crate) fn check(&self, requests: &[Request], decoded: &mut [Decoded]) {
+        for (Decoded { reply, .. }, request) in decoded.iter_mut().zip(requests) {
             let (
                 Some(Ok(Outcome::Granted { .. } | Outcome::Kept | Outcome::Stored)),
                 Durability::Replicas { count, timeout },

@@ -15,21 +15,50 @@ use crate::Error;
 use crate::store::api::{Key, Reply, Request};
 use crate::store::redis::errors;
 
-/// The replies in that of a script, one per request. `None`: the request was certainly not applied, and needs the rule,
-/// or its key is at another node.
-///
-/// An invalid part leaves only its own request unknown.
-pub(crate) fn decode(script: Script, requests: &[Request], value: &Value) -> Vec<Option<Reply>> {
+/// What the reply of a server says of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Decoded {
+    /// `None`: it was certainly not applied, and needs the rule, or its key is at another node.
+    pub(crate) reply: Option<Reply>,
+    pub(crate) remark: Option<Remark>,
+}
+
+/// What the reply of a script says of a request beside its outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remark {
+    /// Its record is of another script, to which it is left.
+    Elsewhere,
+    /// It is of another kind than its name, which is that of a lock whose first waiters may have to be served.
+    WaitedFor,
+    /// It has renewed permits of a semaphore.
+    RenewedPermits,
+}
+
+impl From<Reply> for Decoded {
+    fn from(reply: Reply) -> Self {
+        Self {
+            reply: Some(reply),
+            remark: None,
+        }
+    }
+}
+
+/// Decodes the reply of a script, for each request. An invalid part leaves only its own request unknown.
+pub(crate) fn decode(script: Script, requests: &[Request], value: &Value) -> Vec<Decoded> {
     match (script, value) {
-        (Script::Renew | Script::RenewShares, _) => decode_renewals(requests.len(), value),
-        (_, Value::Array(items)) => decode_items(requests, items),
+        (Script::Renew | Script::RenewShares, _) => {
+            let remark = (script == Script::RenewShares).then_some(Remark::RenewedPermits);
+            let replies = decode_renewals(requests.len(), value).into_iter();
+            replies.map(|reply| Decoded { reply, remark }).collect()
+        }
+        (_, Value::Array(items)) => decode_items(script, requests, items),
         (_, Value::ServerError(error)) => {
             let (error, certain) = errors::call(error);
             let reply = match certain {
                 true => Reply::Rejected(error),
                 false => Reply::Unknown(error),
             };
-            vec![Some(reply); requests.len()]
+            vec![Decoded::from(reply); requests.len()]
         }
         _ => decode_plain(requests, value),
     }
@@ -44,38 +73,6 @@ pub(crate) fn unfinished<'a>(requests: &'a [Request], value: &Value) -> Vec<&'a 
         _ => None,
     });
     unfinished.map(|request| &request.key).collect()
-}
-
-/// What the reply of a script says of a request beside its outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remark {
-    /// Its record is of another script, to which it is left.
-    Elsewhere,
-    /// It is of another kind than its name, which is that of a lock whose first waiters may have to be served.
-    WaitedFor,
-    /// It has renewed permits of a semaphore.
-    RenewedPermits,
-}
-
-/// The remarks in the reply of a script, one per request.
-pub(crate) fn remarks(script: Script, count: usize, value: &Value) -> Vec<Option<Remark>> {
-    if script == Script::RenewShares {
-        return vec![Some(Remark::RenewedPermits); count];
-    }
-    let results = value.as_sequence().and_then(|items| items.get(1..));
-    let remark = |result: &[Value]| match (script, word(&result[0]), &result[1]) {
-        (Script::Mutex | Script::Shares, ELSEWHERE, _) => Some(Remark::Elsewhere),
-        (Script::Latch | Script::Shares, "mismatch", found) => {
-            let is_waited_for = text(found).is_some_and(|found| found.ends_with("queue"));
-            is_waited_for.then_some(Remark::WaitedFor)
-        }
-        (Script::Shares, "renewed", Value::Int(1)) => Some(Remark::RenewedPermits),
-        _ => None,
-    };
-    let results = results.unwrap_or_default().chunks_exact(2);
-    let mut remarks: Vec<_> = results.map(remark).collect();
-    remarks.resize(count, None);
-    remarks
 }
 
 /// The word of an outcome, as the comments at the tops of the scripts list them. Empty if it is none.
@@ -94,7 +91,7 @@ fn invalid() -> Reply {
 }
 
 /// The time, an outcome and a value for each request, and the numbers of those that are unfinished.
-fn decode_items(requests: &[Request], items: &[Value]) -> Vec<Option<Reply>> {
+fn decode_items(script: Script, requests: &[Request], items: &[Value]) -> Vec<Decoded> {
     let now = match items {
         [Value::Int(micros), ..] => u64::try_from(*micros).ok(),
         // The first command of the script was refused.
@@ -105,7 +102,7 @@ fn decode_items(requests: &[Request], items: &[Value]) -> Vec<Option<Reply>> {
             };
             return requests
                 .iter()
-                .map(|request| Some(error(request)))
+                .map(|request| Decoded::from(error(request)))
                 .collect();
         }
         _ => None,
@@ -113,30 +110,46 @@ fn decode_items(requests: &[Request], items: &[Value]) -> Vec<Option<Reply>> {
     let results = items.get(1..1 + 2 * requests.len());
     let (Some(now), Some(results), true) = (now, results, items.len() <= 1 + 3 * requests.len())
     else {
-        return vec![Some(invalid()); requests.len()];
+        return vec![Decoded::from(invalid()); requests.len()];
     };
     // A latch has no time.
     let now = (now > 0).then(|| StoreTime::from_micros(now));
     let results = requests.iter().zip(results.chunks_exact(2));
-    let replies = results.map(|(request, result)| match result {
-        // The request was not applied.
-        [word, _] if self::word(word) == ELSEWHERE => None,
-        [word, value] if self::word(word) == "failed" => match failed(value) {
-            // A key that an earlier operation has deleted cannot be created again at this node.
-            Some((words, _)) if words.contains("non local key") => None,
-            failed => Some(failed.map_or_else(invalid, |(_, error)| Reply::Rejected(error))),
-        },
-        [word, value] => {
-            let outcome = outcome(&request.op, self::word(word), value);
-            Some(outcome.map_or_else(invalid, |outcome| Reply::Applied { outcome, now }))
-        }
-        _ => Some(invalid()),
+    let decoded = results.map(|(request, result)| {
+        let (word, value) = (word(&result[0]), &result[1]);
+        let reply = match word {
+            // The request was not applied.
+            ELSEWHERE => None,
+            "failed" => match failed(value) {
+                // A key that an earlier operation has deleted cannot be created again at this node.
+                Some((words, _)) if words.contains("non local key") => None,
+                failed => Some(failed.map_or_else(invalid, |(_, error)| Reply::Rejected(error))),
+            },
+            word => {
+                let outcome = outcome(&request.op, word, value);
+                Some(outcome.map_or_else(invalid, |outcome| Reply::Applied { outcome, now }))
+            }
+        };
+        let remark = remark(script, word, value);
+        Decoded { reply, remark }
     });
-    replies.collect()
+    decoded.collect()
+}
+
+fn remark(script: Script, word: &str, value: &Value) -> Option<Remark> {
+    match (script, word, value) {
+        (Script::Mutex | Script::Shares, ELSEWHERE, _) => Some(Remark::Elsewhere),
+        (Script::Latch | Script::Shares, "mismatch", found) => {
+            let is_waited_for = text(found).is_some_and(|found| found.ends_with("queue"));
+            is_waited_for.then_some(Remark::WaitedFor)
+        }
+        (Script::Shares, "renewed", Value::Int(1)) => Some(Remark::RenewedPermits),
+        _ => None,
+    }
 }
 
 /// The replies if all operations were plain: the proposal is the token of each acquisition, or without one the time.
-fn decode_plain(requests: &[Request], value: &Value) -> Vec<Option<Reply>> {
+fn decode_plain(requests: &[Request], value: &Value) -> Vec<Decoded> {
     let now = parsed(value).map(StoreTime::from_micros);
     let is_valid = now.is_some() || *value == Value::Nil;
     let outcome = |op: &Op| match op {
@@ -153,7 +166,7 @@ fn decode_plain(requests: &[Request], value: &Value) -> Vec<Option<Reply>> {
     };
     let replies = requests.iter().map(|request| {
         let outcome = outcome(&request.op).filter(|_| is_valid);
-        Some(outcome.map_or_else(invalid, |outcome| Reply::Applied { outcome, now }))
+        Decoded::from(outcome.map_or_else(invalid, |outcome| Reply::Applied { outcome, now }))
     });
     replies.collect()
 }
@@ -402,7 +415,7 @@ mod tests {
         ] {
             let value = redis::parse_redis_value(reply.as_bytes()).unwrap();
             let replies = decode(Script::Renew, &requests, &value);
-            let kept: Vec<_> = replies.iter().map(Option::is_some).collect();
+            let kept: Vec<_> = replies.iter().map(|it| it.reply.is_some()).collect();
             assert_eq!(kept, renewed, "{reply:?}");
         }
     }
