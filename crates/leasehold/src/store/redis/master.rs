@@ -76,20 +76,13 @@ impl RedisStore {
     /// Proves that the server responds, accepts us and can run the rule. Returns its identity.
     pub(in crate::store) async fn meet(&self) -> Result<Facts> {
         self.greet().await?;
-        let mut info = String::new();
-        // One section per query, as older servers return only the first.
-        for section in ["server", "replication", "cluster"] {
-            let mut query = cmd("INFO");
-            query.arg(section);
-            let queried = match self.master()?.manager.query(Duration::ZERO, query).await {
-                Err(error) => Err(error),
-                Ok(Value::ServerError(error)) => Err(errors::command_error("INFO", "", &error)),
-                Ok(reply) => text(&reply).ok_or_else(errors::invalid_reply),
-            };
-            info.push_str(&queried.map_err(|error| error.at_store(self))?);
-            info.push('\n');
-        }
-        let info = Fields::of_lines(&info);
+        let queried = self.master()?.manager.query(Duration::ZERO, cmd("INFO"));
+        let info = match queried.await {
+            Err(error) => Err(error),
+            Ok(Value::ServerError(error)) => Err(errors::command_error("INFO", "", &error)),
+            Ok(reply) => text(&reply).ok_or_else(errors::invalid_reply),
+        };
+        let info = Fields::of_lines(&info.map_err(|error| error.at_store(self))?);
         let field = |name: &str| info.get(name).map(str::to_owned);
         let of_master = || {
             let (host, port) = (field("master_host")?, field("master_port")?);
