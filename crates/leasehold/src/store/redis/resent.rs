@@ -35,13 +35,6 @@ pub(super) fn split_part(
     script: impl Fn(&(usize, Request)) -> Option<Script>,
 ) -> (Option<Script>, Positioned) {
     let of_part = requests.first().and_then(&script);
-    let same = requests.iter().take(REQUESTS_MAX);
-    let count = same
-        .take_while(|request| script(request) == of_part)
-        .count();
-    if count == requests.len().min(REQUESTS_MAX) {
-        return (of_part, requests.split_off(count));
-    }
     let mut later = HashSet::new();
     let mut count = 0;
     let rest = requests.extract_if(.., |request| {
