@@ -6,7 +6,6 @@ use std::time::Duration;
 use leasehold_core::{Acquire, ClientId, Name, Op, Outcome, Slot, Token, TokenCount, Ttl, Whom};
 use redis::{PushInfo, Value};
 
-use super::address::Address;
 use super::address::deployment::Deployment;
 use super::link::notifications::Notifications;
 use super::read::{self, Unreadable};
@@ -30,9 +29,10 @@ const PASSWORD: &str = "kEnNwOrT";
 /// contains the password, whatever surrounds it.
 pub fn address(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    if let Ok(mut address) = Address::parse(&text) {
+    if let Ok(Deployment::Single(mut address)) = Deployment::parse(&text) {
         address.password = None;
-        assert_eq!(Address::parse(&address.to_string()).ok(), Some(address));
+        let again = Deployment::parse(&address.to_string());
+        assert_eq!(again.ok(), Some(Deployment::Single(address)));
     }
     if let Ok(deployment) = Deployment::parse(&text).map(|parsed| parsed.to_string()) {
         let again = Deployment::parse(&deployment).map(|parsed| parsed.to_string());

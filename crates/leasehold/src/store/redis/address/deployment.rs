@@ -15,9 +15,18 @@ use std::time::Duration;
 
 use leasehold_core::Ttl;
 
-use super::{Address, PORT, decoded, invalid, percent_encoded};
+use url::{Host, ParseError, Url};
+
+use super::{
+    Address, ENCODING, Endpoint, decoded, pairs, parse_certificates, parse_db, parse_unix,
+    percent_encoded,
+};
+use crate::error::invalid;
 use crate::store::options::OpenOptions;
-use crate::{Result, Secret};
+use crate::{Error, Result, Secret};
+
+/// The default port of a Redis server.
+const PORT: u16 = 6379;
 
 /// The default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
@@ -62,19 +71,30 @@ pub(crate) struct Masters {
 impl Deployment {
     /// Parses a URL.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let parse: fn(_) -> Result<Self> =
-            match text.split_once("://").map_or("", |(scheme, _)| scheme) {
-                "redis+sentinel" | "rediss+sentinel" => Parts::sentinel,
-                "redis+cluster" | "rediss+cluster" => Parts::cluster,
-                "redlock" | "redlocks" => Parts::masters,
-                _ => return Address::parse(text).map(Self::Single),
-            };
+        if text.chars().any(char::is_control) {
+            return Err(invalid("the store URL contains a control character"));
+        }
         if text.contains('#') {
             return Err(invalid(
-                "the store URL contains a #; in a password, write it as %23",
+                "the store URL contains a #; in a password or path, write it as %23",
             ));
         }
-        parse(Parts::of(text)?)
+        if let Some(socket) = text.strip_prefix("redis+unix:") {
+            return parse_unix(socket).map(Self::Single);
+        }
+        let parts = Parts::of(text.trim_end_matches(' '));
+        match parts.scheme {
+            "redis" | "rediss" if names_several_hosts(text) => Err(parts.names_one_server()),
+            "redis" | "rediss" => parts
+                .address(parts.hosts, PORT, parts.path)
+                .map(Self::Single),
+            "redis+sentinel" | "rediss+sentinel" => parts.sentinel(),
+            "redis+cluster" | "rediss+cluster" => parts.cluster(),
+            "redlock" | "redlocks" => parts.masters(),
+            _ => Err(invalid(
+                "the URL of a Redis store must start with redis://, rediss:// or redis+unix:, as in redis://HOST:6379",
+            )),
+        }
     }
 
     /// Parses a URL. User, password and certificates in the options replace those in the URL, and the password for
@@ -97,45 +117,33 @@ impl Deployment {
     }
 }
 
-/// The parts of a URL with many servers.
+/// The parts of a URL.
 struct Parts<'a> {
+    scheme: &'a str,
     tls: bool,
     /// With the `@`, or empty.
     user: &'a str,
-    servers: Vec<&'a str>,
+    hosts: &'a str,
     /// Without the first slash.
     path: &'a str,
     query: Vec<&'a str>,
 }
 
 impl<'a> Parts<'a> {
-    fn of(text: &'a str) -> Result<Self> {
-        let (scheme, rest) = text.split_once("://").unwrap_or((text, ""));
+    fn of(text: &'a str) -> Self {
+        let (scheme, rest) = text.split_once("://").unwrap_or_default();
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let at = authority.rfind('@').map_or(0, |at| at + 1);
-        let (user, servers) = authority.split_at(at);
-        let servers: Vec<_> = servers.split(',').collect();
-        if servers.len() > SERVERS_MAX {
-            return Err(invalid("the store URL names more than 64 servers"));
-        }
-        if servers.iter().any(|server| server.is_empty()) {
-            let path = if scheme.ends_with("sentinel") {
-                "/MASTER"
-            } else {
-                ""
-            };
-            return Err(invalid(&format!(
-                "the store URL has an empty host, it must be as in {scheme}://HOST,HOST,HOST{path}"
-            )));
-        }
-        Ok(Self {
+        let (user, hosts) = authority.split_at(at);
+        Self {
+            scheme,
             tls: scheme.starts_with("rediss") || scheme == "redlocks",
             user,
-            servers,
+            hosts,
             path,
-            query: query.split('&').filter(|pair| !pair.is_empty()).collect(),
-        })
+            query: pairs(query),
+        }
     }
 
     /// Removes a parameter from the query.
@@ -143,22 +151,77 @@ impl<'a> Parts<'a> {
         let is = |pair: &mut &str| pair.split_once('=').is_some_and(|(key, _)| key == name);
         let own: Vec<_> = self.query.extract_if(.., is).collect();
         if own.len() > 1 {
-            let message = format!("the store URL has the parameter {name} twice");
-            return Err(invalid(&message));
+            return Err(invalid(format!(
+                "the store URL has the parameter {name} twice"
+            )));
         }
         let value = own.first().and_then(|pair| pair.split_once('='));
         value.map(|(_, value)| decoded(value)).transpose()
     }
 
-    /// The address of each server. The rest of the query is for TLS.
+    /// The address of one server. The rest of the query is for TLS.
+    fn address(&self, server: &str, default_port: u16, db: &str) -> Result<Address> {
+        let url = Url::parse(&format!("redis://{}{server}/", self.user));
+        let url = url.map_err(|error| match error {
+            ParseError::InvalidPort => invalid_port(),
+            _ => invalid(format!(
+                "the store URL has no valid host and port; {ENCODING}"
+            )),
+        })?;
+        let host = match url.host() {
+            Some(Host::Domain(name)) if !name.is_empty() && !name.contains('%') => name.to_owned(),
+            Some(Host::Ipv4(number)) => number.to_string(),
+            Some(Host::Ipv6(number)) => number.to_string(),
+            _ => {
+                return Err(invalid(
+                    "the store URL has no host, as in redis://HOST:6379",
+                ));
+            }
+        };
+        let user = Some(url.username()).filter(|user| !user.is_empty());
+        let port = url.port().unwrap_or(default_port);
+        if port == 0 {
+            return Err(invalid_port());
+        }
+        if !self.tls && !self.query.is_empty() {
+            return Err(invalid(
+                "a redis:// URL takes no parameters after ?; certificates need rediss://, and a password is set by \
+                 ClientBuilder::password",
+            ));
+        }
+        let tls = self.tls.then(|| parse_certificates(&self.query));
+        let tls = tls.transpose()?;
+        Ok(Address {
+            endpoint: Endpoint::Tcp { host, port, tls },
+            user: user.map(decoded).transpose()?,
+            password: url.password().map(decoded).transpose()?.map(Secret::from),
+            db: match db {
+                "" => 0,
+                db => parse_db(db.trim_start_matches('/'))?,
+            },
+        })
+    }
+
+    /// The address of each server.
     fn addresses(&self, default_port: u16, db: &str) -> Result<Vec<Address>> {
-        let (scheme, user) = (if self.tls { "rediss" } else { "redis" }, self.user);
-        let query = self.query.join("&");
-        let mut addresses = Vec::with_capacity(self.servers.len());
-        for server in &self.servers {
-            let mark = if query.is_empty() { "" } else { "?" };
-            let url = format!("{scheme}://{user}{server}/{db}{mark}{query}");
-            let address = Address::with_default_port(&url, default_port)?;
+        let servers: Vec<_> = self.hosts.split(',').collect();
+        if servers.len() > SERVERS_MAX {
+            return Err(invalid("the store URL names more than 64 servers"));
+        }
+        if servers.contains(&"") {
+            let scheme = self.scheme;
+            let path = if scheme.ends_with("sentinel") {
+                "/MASTER"
+            } else {
+                ""
+            };
+            return Err(invalid(format!(
+                "the store URL has an empty host, it must be as in {scheme}://HOST,HOST,HOST{path}"
+            )));
+        }
+        let mut addresses = Vec::with_capacity(servers.len());
+        for server in servers {
+            let address = self.address(server, default_port, db)?;
             if addresses.contains(&address) {
                 return Err(invalid(
                     "the store URL names a server twice; name each once",
@@ -169,9 +232,20 @@ impl<'a> Parts<'a> {
         Ok(addresses)
     }
 
+    /// The error of a list of hosts in the URL of one server.
+    fn names_one_server(&self) -> Error {
+        let (scheme, masters) = (self.scheme, if self.tls { "redlocks" } else { "redlock" });
+        invalid(format!(
+            "a {scheme}:// URL names one server; write {scheme}+sentinel://HOST,HOST,HOST/MASTER for the master that \
+             sentinels name, {scheme}+cluster://HOST,HOST for a cluster, or {masters}://HOST,HOST,HOST for many \
+             independent masters"
+        ))
+    }
+
     fn sentinel(mut self) -> Result<Deployment> {
         let user = self.take("sentinel-user")?;
         let (master, db) = self.path.split_once('/').unwrap_or((self.path, ""));
+        let sentinels = self.addresses(SENTINEL_PORT, db)?;
         let master = decoded(master)?;
         if master.is_empty() || master.chars().any(char::is_control) {
             return Err(invalid(
@@ -180,7 +254,7 @@ impl<'a> Parts<'a> {
             ));
         }
         Ok(Deployment::Sentinel(SentinelSet {
-            sentinels: self.addresses(SENTINEL_PORT, db)?,
+            sentinels,
             master,
             user,
             password: None,
@@ -200,6 +274,21 @@ impl<'a> Parts<'a> {
         let nodes = self.addresses(PORT, self.path)?;
         Ok(Deployment::Masters(Masters { nodes, longest_ttl }))
     }
+}
+
+/// Whether the part of a URL behind user and password is a list.
+fn names_several_hosts(text: &str) -> bool {
+    let (_, rest) = text.split_once("//").unwrap_or_default();
+    // A password may contain any of these.
+    let rest = rest.rsplit('@').next().unwrap_or_default();
+    let hosts = rest.split(['/', '?']).next().unwrap_or_default();
+    hosts.contains(',')
+}
+
+fn invalid_port() -> Error {
+    invalid(format!(
+        "the port in the store URL is not a number from 1 to 65535; {ENCODING}"
+    ))
 }
 
 /// A ttl such as `90s`, `500ms`, `2m` or `1h`.

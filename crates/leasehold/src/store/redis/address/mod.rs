@@ -1,4 +1,4 @@
-//! The URLs of servers: [`Address`] is that of one server, `deployment` those of servers that belong together.
+//! The addresses of servers. Their URLs are parsed by `deployment`.
 
 pub(crate) mod deployment;
 
@@ -6,13 +6,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use url::{Host, ParseError, Url};
 
+use crate::error::invalid;
 use crate::store::options::OpenOptions;
-use crate::{Error, ErrorKind, Result, Secret};
-
-/// The default port of a Redis server.
-const PORT: u16 = 6379;
+use crate::{Result, Secret};
 
 /// The advice is for a password with a slash, before which the host and a port seem to stand.
 const ENCODING: &str =
@@ -80,31 +77,6 @@ impl Pem {
 }
 
 impl Address {
-    /// Parses a URL.
-    pub(crate) fn parse(text: &str) -> Result<Self> {
-        Self::with_default_port(text, PORT)
-    }
-
-    fn with_default_port(text: &str, port: u16) -> Result<Self> {
-        if text.chars().any(char::is_control) {
-            return Err(invalid("the store URL contains a control character"));
-        }
-        if text.contains('#') {
-            return Err(invalid(
-                "the store URL contains a #; in a password or path, write it as %23",
-            ));
-        }
-        match text.split_once(':') {
-            Some(("redis+unix", rest)) => parse_unix(rest),
-            Some((scheme @ ("redis" | "rediss"), rest)) if rest.starts_with("//") => {
-                parse_network(text, scheme == "rediss", port)
-            }
-            _ => Err(invalid(
-                "the URL of a Redis store must start with redis://, rediss:// or redis+unix:, as in redis://HOST:6379",
-            )),
-        }
-    }
-
     /// Another server with the same user, database and certificates.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         let (host, tls) = (host.to_owned(), self.tls().cloned());
@@ -221,67 +193,6 @@ impl fmt::Display for Address {
     }
 }
 
-fn parse_network(text: &str, tls: bool, default_port: u16) -> Result<Address> {
-    if names_several_hosts(text) {
-        let (scheme, masters) = match tls {
-            true => ("rediss", "redlocks"),
-            false => ("redis", "redlock"),
-        };
-        return Err(invalid(&format!(
-            "a {scheme}:// URL names one server; write {scheme}+sentinel://HOST,HOST,HOST/MASTER for the master that \
-             sentinels name, {scheme}+cluster://HOST,HOST for a cluster, or {masters}://HOST,HOST,HOST for many \
-             independent masters"
-        )));
-    }
-    let url = Url::parse(text).map_err(|error| match error {
-        ParseError::InvalidPort => invalid_port(),
-        _ => invalid(&format!(
-            "the store URL has no valid host and port; {ENCODING}"
-        )),
-    })?;
-    let host = match url.host() {
-        Some(Host::Domain(name)) if !name.is_empty() && !name.contains('%') => name.to_owned(),
-        Some(Host::Ipv4(number)) => number.to_string(),
-        Some(Host::Ipv6(number)) => number.to_string(),
-        _ => {
-            return Err(invalid(
-                "the store URL has no host, as in redis://HOST:6379",
-            ));
-        }
-    };
-    let user = Some(url.username()).filter(|user| !user.is_empty());
-    let port = url.port().unwrap_or(default_port);
-    if port == 0 {
-        return Err(invalid_port());
-    }
-    let query = url.query().unwrap_or_default();
-    if !tls && !query.is_empty() {
-        return Err(invalid(
-            "a redis:// URL takes no parameters after ?; certificates need rediss://, and a password is set by \
-             ClientBuilder::password",
-        ));
-    }
-    let tls = tls.then(|| parse_certificates(query)).transpose()?;
-    Ok(Address {
-        endpoint: Endpoint::Tcp { host, port, tls },
-        user: user.map(decoded).transpose()?,
-        password: url.password().map(decoded).transpose()?.map(Secret::from),
-        db: match url.path() {
-            "" | "/" => 0,
-            path => parse_db(path.trim_start_matches('/'))?,
-        },
-    })
-}
-
-/// Whether the part of a URL behind user and password is a list.
-fn names_several_hosts(text: &str) -> bool {
-    let (_, rest) = text.split_once("//").unwrap_or_default();
-    // A password may contain any of these.
-    let rest = rest.rsplit('@').next().unwrap_or_default();
-    let hosts = rest.split(['/', '?']).next().unwrap_or_default();
-    hosts.contains(',')
-}
-
 fn parse_unix(rest: &str) -> Result<Address> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let path = match path.strip_prefix("//") {
@@ -300,7 +211,7 @@ fn parse_unix(rest: &str) -> Result<Address> {
             "the store URL has no path of a socket, as in redis+unix:/run/redis/redis.sock",
         ));
     }
-    let [db, user] = parameters(query, ["db", "user"]).ok_or_else(|| {
+    let [db, user] = parameters(&pairs(query), ["db", "user"]).ok_or_else(|| {
         invalid("the only parameters of a redis+unix URL are db and user, each once")
     })?;
     Ok(Address {
@@ -314,7 +225,7 @@ fn parse_unix(rest: &str) -> Result<Address> {
     })
 }
 
-fn parse_certificates(query: &str) -> Result<Certificates> {
+fn parse_certificates(query: &[&str]) -> Result<Certificates> {
     let files = parameters(query, ["ca", "cert", "key"]).ok_or_else(|| {
         invalid("the only parameters of a rediss:// URL are ca, cert and key, each once")
     })?;
@@ -335,30 +246,29 @@ fn parse_certificates(query: &str) -> Result<Certificates> {
     Ok(Certificates { ca: ca?, identity })
 }
 
-fn invalid_port() -> Error {
-    invalid(&format!(
-        "the port in the store URL is not a number from 1 to 65535; {ENCODING}"
-    ))
-}
-
 fn parse_db(text: &str) -> Result<u32> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits).ok_or_else(|| {
         let message = "the database in the store URL must be a number, as in redis://HOST:6379/0";
         match text.contains('@') {
-            true => invalid(&format!("{message}; {ENCODING}")),
+            true => invalid(format!("{message}; {ENCODING}")),
             false => invalid(message),
         }
     })
 }
 
+/// The parameters of a query.
+fn pairs(query: &str) -> Vec<&str> {
+    query.split('&').filter(|pair| !pair.is_empty()).collect()
+}
+
 /// The values of the named parameters. `None` if there is another one, or one twice.
 fn parameters<'a, const N: usize>(
-    query: &'a str,
+    query: &[&'a str],
     names: [&str; N],
 ) -> Option<[Option<&'a str>; N]> {
     let mut values = [None; N];
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+    for pair in query {
         let (name, value) = pair.split_once('=')?;
         let position = names.iter().position(|known| *known == name)?;
         if values[position].replace(value).is_some() {
@@ -391,8 +301,4 @@ fn write_query<const N: usize>(
         }
     }
     Ok(())
-}
-
-pub(crate) fn invalid(message: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
 }

@@ -341,12 +341,15 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+    use crate::store::redis::address::deployment::Deployment;
 
     #[tokio::test]
     async fn a_caller_that_is_not_polled_any_more_keeps_no_other_waiting() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("redis://{}", silent.local_addr().unwrap());
-        let seeds = vec![Address::parse(&url).unwrap()];
+        let url = format!("redis+cluster://{}", silent.local_addr().unwrap());
+        let Ok(Deployment::Cluster(seeds)) = Deployment::parse(&url) else {
+            unreachable!("{url}")
+        };
         let cluster = Arc::new(Cluster::new(seeds, OpenOptions::default()));
         let mut left = std::pin::pin!(cluster.refresh(None));
         assert!(left.as_mut().now_or_never().is_none());

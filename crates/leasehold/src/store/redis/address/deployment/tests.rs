@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::ErrorKind;
-use crate::store::redis::address::Endpoint;
 
 #[test]
 fn the_display_of_a_url_is_its_normal_form_without_a_password() {
@@ -38,7 +37,10 @@ fn the_display_of_a_url_is_its_normal_form_without_a_password() {
 
 #[test]
 fn a_password_and_a_host_are_decoded() {
-    let address = Address::parse("redis://u:p%40ss%2Fw:rd%25@[::1]").unwrap();
+    let url = "redis://u:p%40ss%2Fw:rd%25@[::1]";
+    let Ok(Deployment::Single(address)) = Deployment::parse(url) else {
+        unreachable!()
+    };
     assert_eq!(address.password, Some(Secret::from("p@ss/w:rd%")));
     let Endpoint::Tcp { host, .. } = &address.endpoint else {
         unreachable!("{address}")
