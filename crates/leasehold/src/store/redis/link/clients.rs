@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Mutex, Weak};
 
 use leasehold_core::ClientId;
 
@@ -71,19 +71,20 @@ impl Clients {
         }
     }
 
-    /// Notifies every client of the event in its keyspace, if there is one.
-    pub(crate) fn notify_all(&self, event_in: impl Fn(&Keyspace) -> Option<Event>) {
-        let events: Vec<(Arc<dyn Listener>, Event)> = {
-            let table = lock(&self.table);
-            let events = table.values().filter_map(|(space, listener)| {
-                let event = event_in(space)?;
-                Some((listener.upgrade()?, event))
-            });
-            events.collect()
+    /// Notifies every client of an event. That of a change is for the clients of its keyspace.
+    pub(crate) fn notify_all(&self, event: &Event) {
+        let is_for = |space: &Keyspace| match event {
+            Event::Changed(key) => key.space == *space,
+            _ => true,
         };
+        let listeners: Vec<_> = lock(&self.table)
+            .values()
+            .filter(|(space, _)| is_for(space))
+            .filter_map(|(_, listener)| listener.upgrade())
+            .collect();
         // Not under the lock: a listener may hold the last reference to something that unsubscribes a client.
-        for (listener, event) in events {
-            listener.notify(event);
+        for listener in listeners {
+            listener.notify(event.clone());
         }
     }
 }

@@ -200,19 +200,17 @@ impl Notifications {
 
     /// Notifies the clients of a keyspace that a record was changed.
     pub(crate) fn notify_changed(&self, key: &Key) {
-        let changed = |space: &Keyspace| (*space == key.space).then(|| Event::Changed(key.clone()));
-        self.clients.notify_all(changed);
+        self.clients.notify_all(&Event::Changed(key.clone()));
     }
 
     /// Notifies all clients and observers that events may have been missed.
     pub(crate) fn interrupted(&self) {
-        let scope = || match &self.node {
+        let scope = match &self.node {
             Some(node) => EventScope::Shard(node.shard),
             None => EventScope::Store,
         };
         self.clients.observers.notify_all();
-        self.clients
-            .notify_all(|_| Some(Event::Interrupted(scope())));
+        self.clients.notify_all(&Event::Interrupted(scope));
     }
 }
 

@@ -225,7 +225,7 @@ impl Cluster {
     /// Notifies every client of the changes of the slot map.
     fn notify(&self, events: &[Event]) {
         for event in events {
-            self.clients.notify_all(|_| Some(event.clone()));
+            self.clients.notify_all(event);
             // The former owner of a slot reports no changes there.
             self.clients.observers.notify_all();
         }
