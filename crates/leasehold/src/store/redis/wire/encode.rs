@@ -199,24 +199,23 @@ fn encode_acquire(cmd: &mut Cmd, request: &Acquire, queued: bool) {
         Claim::Mutex => String::new(),
         claim => format!(" {}", claim_words(claim)),
     };
-    let is_mutex = request.claim == Claim::Mutex;
-    match (&request.unless, request.proposal.filter(|_| is_mutex)) {
-        (Some(unless), _) => {
-            let condition = condition(unless);
-            cmd.write_arg_fmt(format_args!(
-                "{verb} {tokens} {count}{claim} unless {condition}"
-            ));
-        }
-        (None, None) if is_plain(request) => cmd.write_arg(verb.as_bytes()),
-        (None, None) => cmd.write_arg_fmt(format_args!("{verb} {tokens} {count}{claim}")),
-        (None, Some(_)) if is_plain(request) => cmd.write_arg(b"propose"),
-        (None, Some(proposal)) => {
-            cmd.write_arg_fmt(format_args!("acquire {tokens} {count} {proposal}"));
-        }
+    let unless = match &request.unless {
+        Some(unless) => format!(" unless {}", condition(unless)),
+        None => String::new(),
+    };
+    // Only the rule of a mutex takes one, and only for no run.
+    let is_mutex = request.claim == Claim::Mutex && request.unless.is_none();
+    let proposal = request.proposal.filter(|_| is_mutex);
+    let is_plain = is_plain(request);
+    match proposal {
+        None if is_plain => cmd.write_arg(verb.as_bytes()),
+        None => cmd.write_arg_fmt(format_args!("{verb} {tokens} {count}{claim}{unless}")),
+        Some(_) if is_plain => cmd.write_arg(b"propose"),
+        Some(proposal) => cmd.write_arg_fmt(format_args!("acquire {tokens} {count} {proposal}")),
     }
     cmd.write_arg_fmt(request.lease);
     cmd.write_arg_fmt(request.ttl.as_millis());
-    if let (None, Some(proposal), true) = (&request.unless, request.proposal, is_plain(request)) {
+    if let Some(proposal) = proposal.filter(|_| is_plain) {
         cmd.write_arg_fmt(proposal);
     }
 }
