@@ -30,8 +30,8 @@ pub(crate) struct Master {
 /// The owner of each slot.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotMap {
-    /// The position in `nodes` of the owner of each slot. `NOBODY`: it has no owner.
-    owners: Vec<u16>,
+    /// The position in `nodes` of the owner of each slot. `None`: it has no owner.
+    owners: Vec<Option<u16>>,
     /// The nodes that have slots.
     pub(super) nodes: Vec<Arc<ClusterNode>>,
     pub(super) replicas: Vec<NodeAddr>,
@@ -50,13 +50,11 @@ pub(crate) enum Redirect {
     Down(String),
 }
 
-const NOBODY: u16 = u16::MAX;
-
 impl Default for SlotMap {
     /// A map without owners.
     fn default() -> Self {
         Self {
-            owners: vec![NOBODY; usize::from(SLOTS)],
+            owners: vec![None; usize::from(SLOTS)],
             nodes: Vec::new(),
             replicas: Vec::new(),
         }
@@ -84,8 +82,8 @@ impl SlotMap {
     }
 
     pub(crate) fn owner(&self, slot: u16) -> Option<&Arc<ClusterNode>> {
-        let owner = self.owners.get(usize::from(slot))?;
-        self.nodes.get(usize::from(*owner))
+        let owner = *self.owners.get(usize::from(slot))?;
+        self.nodes.get(usize::from(owner?))
     }
 
     /// The shard that has a name.
@@ -101,13 +99,13 @@ impl SlotMap {
             self.nodes.len() - 1
         });
         if let Some(owner) = self.owners.get_mut(usize::from(slot)) {
-            *owner = u16::try_from(nth).unwrap_or(NOBODY);
+            *owner = u16::try_from(nth).ok();
         }
     }
 
     /// The number of slots without an owner.
     pub(crate) fn uncovered(&self) -> usize {
-        self.owners.iter().filter(|owner| **owner == NOBODY).count()
+        self.owners.iter().filter(|owner| owner.is_none()).count()
     }
 }
 
