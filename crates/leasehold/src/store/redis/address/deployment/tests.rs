@@ -36,19 +36,6 @@ fn the_display_of_a_url_is_its_normal_form_without_a_password() {
 }
 
 #[test]
-fn a_password_and_a_host_are_decoded() {
-    let url = "redis://u:p%40ss%2Fw:rd%25@[::1]";
-    let Ok(Deployment::Single(address)) = Deployment::parse(url) else {
-        unreachable!()
-    };
-    assert_eq!(address.password, Some(Secret::from("p@ss/w:rd%")));
-    let Endpoint::Tcp { host, .. } = &address.endpoint else {
-        unreachable!("{address}")
-    };
-    assert_eq!(host, "::1");
-}
-
-#[test]
 fn options_replace_what_the_url_names() {
     let options = OpenOptions::default().username("new").tls_ca("PEM");
     let deployment = Deployment::of("rediss+cluster://old:x@a,b?ca=/ca.pem", &options).unwrap();
