@@ -58,7 +58,7 @@ pub(crate) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
                 // Messages of a former master are void.
                 _ if state.is_replaced() => {}
                 _ => {
-                    if let Some((key, lease)) = state.notifications().handle_push(&push) {
+                    if let Some((key, lease)) = state.notifications.handle_push(&push) {
                         tracking.add_grant(&key, lease);
                     }
                 }

@@ -44,7 +44,7 @@ impl Session {
         let of_mutexes = of_mutexes.filter(|(.., remark)| *remark != Some(Remark::RenewedPermits));
         let tracking = &self.subscriptions.tracking;
         tracking.add(of_mutexes.map(|(request, reply, _)| (request, reply)));
-        let notifications = self.state.notifications();
+        let notifications = &self.state.notifications;
         for (request, reply, _) in replied {
             let freed = match reply.outcome() {
                 Ok(Outcome::Revoked(leases)) => !leases.is_empty(),

@@ -15,7 +15,8 @@ pub(crate) struct SessionState {
     ended: AtomicBool,
     /// Cancelled when another server has become the master.
     replaced: CancellationToken,
-    notifications: Arc<Notifications>,
+    /// What is sent to the clients over the connection.
+    pub(crate) notifications: Arc<Notifications>,
 }
 
 impl SessionState {
@@ -25,11 +26,6 @@ impl SessionState {
             replaced: CancellationToken::new(),
             notifications,
         }
-    }
-
-    /// What is sent to the clients over the connection.
-    pub(crate) fn notifications(&self) -> &Notifications {
-        &self.notifications
     }
 
     /// Held by the task of the connection.

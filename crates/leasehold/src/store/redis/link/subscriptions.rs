@@ -109,7 +109,7 @@ impl Subscriptions {
                 }
                 let channel = message.get_channel_name().as_bytes();
                 let message = message.get_payload_bytes();
-                state.notifications().handle_message(channel, message);
+                state.notifications.handle_message(channel, message);
             }
         });
         let transport = Transport::Separate(PubSub {
