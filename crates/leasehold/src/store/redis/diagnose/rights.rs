@@ -135,33 +135,33 @@ pub(super) async fn collect(
         reply => rights.note_reply("eval", reply, extras),
     }
     let (mut commands, mut names) = (Vec::new(), Vec::new());
-    let mut try_out = |name: &'static str, command: &[&str]| {
-        commands.push(words(command));
+    let mut try_out = |name: &'static str, args: &[&str]| {
+        let command: Vec<_> = name.split('|').chain(args.iter().copied()).collect();
+        commands.push(words(&command));
         names.push(name);
     };
     // The hash of no script.
-    try_out("evalsha", &["EVALSHA", &"0".repeat(40), "0"]);
-    let pattern = record_pattern(space);
-    try_out("scan", &["SCAN", "0", "MATCH", &pattern, "COUNT", "1"]);
-    for &extra in extras.iter().filter(|extra| **extra != HSET) {
-        let words: Vec<_> = match extra {
-            "hmget" => vec!["HMGET", &record, "f"],
+    try_out("evalsha", &[&"0".repeat(40), "0"]);
+    try_out(
+        "scan",
+        &["0", "MATCH", &record_pattern(space), "COUNT", "1"],
+    );
+    for &extra in extras {
+        match extra {
+            HSET => {}
+            "hmget" => try_out(extra, &[&record, "f"]),
             // For no replica, so it does not block.
-            "wait" => vec!["WAIT", "0", "1"],
-            other => other.split('|').collect(),
-        };
-        try_out(extra, &words);
+            "wait" => try_out(extra, &["0", "1"]),
+            _ => try_out(extra, &[]),
+        }
     }
     // With RESP2, notifications need another connection.
     if protocol == 3 {
-        try_out(
-            "client|tracking",
-            &["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"],
-        );
-        try_out("client|caching", &["CLIENT", "CACHING", "YES"]);
-        try_out("exists", &["EXISTS", &record]);
-        try_out("subscribe", &["SUBSCRIBE", &channel]);
-        try_out("unsubscribe", &["UNSUBSCRIBE", &channel]);
+        try_out("client|tracking", &["ON", "OPTIN", "NOLOOP"]);
+        try_out("client|caching", &["YES"]);
+        try_out("exists", &[&record]);
+        try_out("subscribe", &[&channel]);
+        try_out("unsubscribe", &[&channel]);
     }
     let replies = send(manager, commands).await?;
     for (command, reply) in names.into_iter().zip(&replies) {
