@@ -31,12 +31,7 @@ const CONNECT_LIMIT: Duration = Duration::from_millis(100);
 const HOPS_MAX: u32 = 3;
 
 /// The outcome of a call at one node.
-enum Attempt {
-    Done(CallResult),
-    Redirected(Redirect),
-    /// The slot has another owner now, or none.
-    Elsewhere,
-}
+type Attempt = Result<CallResult, Redirect>;
 
 /// Makes calls within the response timeout. The results are in another order, and some calls are split.
 pub(crate) async fn route(cluster: &Arc<Cluster>, calls: Vec<Call>) -> CallResults {
@@ -120,18 +115,18 @@ impl Routing<'_> {
     async fn handle(&mut self, mut call: Call, attempt: Attempt, node: &ClusterNode) {
         call.asking = false;
         match attempt {
-            Attempt::Done(end) => self.results.push((call, end)),
-            Attempt::Elsewhere => self.retry(vec![call], errors::nodes_disagree),
-            Attempt::Redirected(Redirect::Moved(addr)) => {
+            Ok(end) => self.results.push((call, end)),
+            Err(Redirect::Elsewhere) => self.retry(vec![call], errors::nodes_disagree),
+            Err(Redirect::Moved(addr)) => {
                 self.cluster.moved(call.slot, &addr);
                 self.refresh = Some(Some(addr));
                 self.retry(vec![call], errors::nodes_disagree);
             }
             // A note has a key of its own, which may still be at this node.
-            Attempt::Redirected(Redirect::Ask(_)) if call.has_notes() => {
+            Err(Redirect::Ask(_)) if call.has_notes() => {
                 self.retry_in_migration(call);
             }
-            Attempt::Redirected(Redirect::Ask(addr)) => match self.cluster.find(&addr).await {
+            Err(Redirect::Ask(addr)) => match self.cluster.find(&addr).await {
                 Ok(target) if self.has_time() => {
                     let calls = call.redirected().into_iter();
                     let asking = calls.map(|call| (Arc::clone(&target), call));
@@ -143,8 +138,8 @@ impl Routing<'_> {
                     self.retry(vec![call], || error);
                 }
             },
-            Attempt::Redirected(Redirect::Both) => self.retry_in_migration(call),
-            Attempt::Redirected(Redirect::Down(words)) => {
+            Err(Redirect::Both) => self.retry_in_migration(call),
+            Err(Redirect::Down(words)) => {
                 node.set_doubtful(true);
                 self.refresh = Some(None);
                 self.pause = true;
@@ -200,8 +195,8 @@ async fn attempt(
         Ok(session) => session,
         Err(error) => {
             let attempt = || match &error {
-                Some(error) => Attempt::Done(CallResult::NotApplied(error.clone())),
-                None => Attempt::Elsewhere,
+                Some(error) => Ok(CallResult::NotApplied(error.clone())),
+                None => Err(Redirect::Elsewhere),
             };
             return calls.into_iter().map(|call| (call, attempt())).collect();
         }
@@ -222,8 +217,7 @@ async fn attempt(
             }
             CallResult::NotApplied(_) => None,
         };
-        let attempt = redirect.map_or(Attempt::Done(result), Attempt::Redirected);
-        (call, attempt)
+        (call, redirect.map_or(Ok(result), Err))
     });
     results.collect()
 }

@@ -37,7 +37,7 @@ pub(crate) struct SlotMap {
     pub(super) replicas: Vec<NodeAddr>,
 }
 
-/// A redirection to another node.
+/// Why a node has not served a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// The slot belongs to another node.
@@ -48,6 +48,8 @@ pub(crate) enum Redirect {
     Both,
     /// No node serves the slot at this moment, in the words of the node.
     Down(String),
+    /// The slot map names another owner by now, or none: the call was not sent.
+    Elsewhere,
 }
 
 impl Default for SlotMap {
