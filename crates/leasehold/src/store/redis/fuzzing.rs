@@ -110,7 +110,7 @@ fn check_reply(choice: u8, value: Value) {
             Parts::Latch,
         ] {
             if let Err(Unreadable::Foreign(error) | Unreadable::Refused(error)) =
-                read::view(&requests[0].key, &parts, &values)
+                read::view(&requests[0].key, &parts, &values, None)
             {
                 check_message(&error);
             }

@@ -75,14 +75,9 @@ impl RedisStore {
             let names = part.iter().zip(replies.chunks_mut(each));
             let mut shared = self.shared(names.collect()).await?;
             for (key, replies) in part.iter().zip(replies.chunks(each)) {
-                match view(key, &Parts::Waiters, replies) {
-                    Ok(mut view) => {
-                        if let Some(shared) = shared.remove(&key.name) {
-                            shared.complete(&mut view);
-                        }
-                        listed.extend(Some(view).filter(|view| view.holder.is_some()));
-                    }
-                    Err(Unreadable::Foreign(_)) => {}
+                match view(key, &Parts::Waiters, replies, shared.remove(&key.name)) {
+                    Ok(view) if view.holder.is_some() => listed.push(view),
+                    Ok(_) | Err(Unreadable::Foreign(_)) => {}
                     Err(Unreadable::Refused(error)) => {
                         return Err(error.for_lock(&key.name));
                     }

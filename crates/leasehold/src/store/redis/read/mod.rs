@@ -11,6 +11,7 @@ use leasehold_core::record::{Kind, LeaseKind};
 use leasehold_core::{Annotation, LatchStatus, Mismatch, Slot, Token};
 use redis::{Cmd, Value, cmd};
 
+use self::semaphore::Shared;
 use super::RedisStore;
 use super::errors;
 use super::link::connect::is_replica;
@@ -86,14 +87,11 @@ impl RedisStore {
         };
         let names = vec![(key, replies.as_mut_slice())];
         let shared = self.shared(names).await?.remove(&key.name);
-        let mut view = match view(key, parts, &replies) {
+        let mut view = match view(key, parts, &replies, shared) {
             Ok(view) => view,
             Err(Unreadable::Foreign(error)) => return Err(self.used_otherwise(key, error).await),
             Err(Unreadable::Refused(error)) => return Err(error),
         };
-        if let Some(shared) = shared {
-            shared.complete(&mut view);
-        }
         if let Parts::Holder | Parts::Waiters = parts {
             self.add_clients(std::slice::from_mut(&mut view)).await?;
         }
@@ -215,29 +213,34 @@ fn commands(key: &Key, parts: &Parts) -> Vec<KeyedCommand> {
     commands
 }
 
-/// The parts of the state of a name in the replies to its [`commands`].
-pub(super) fn view(key: &Key, parts: &Parts, replies: &[Value]) -> Result<View, Unreadable> {
+/// The parts of the state of a name in the replies to its [`commands`], and in those of a lock with several holders.
+pub(super) fn view(
+    key: &Key,
+    parts: &Parts,
+    replies: &[Value],
+    shared: Option<Shared>,
+) -> Result<View, Unreadable> {
     let view = View::of(key.clone());
-    match (parts, replies) {
-        (Parts::Latch, [status]) => Ok(View {
+    let mut view = match (parts, replies) {
+        (Parts::Latch, [status]) => View {
             latch: latch(key, status)?,
             ..view
-        }),
+        },
         (Parts::Lease | Parts::Holder | Parts::Waiters, [record, ttl, counter, queue @ ..]) => {
             let waiters = queue.first().map(waiters).unwrap_or_default();
-            Ok(View {
+            View {
                 holder: holder(key, record, ttl)?,
                 token: parsed(checked("GET", &counter_key(key), counter)?).and_then(Token::new),
                 waiters,
                 ..view
-            })
+            }
         }
-        (Parts::Annotation(slot), [record, ttl, annotation]) => Ok(View {
+        (Parts::Annotation(slot), [record, ttl, annotation]) => View {
             holder: holder(key, record, ttl)?,
             annotations: stored(key, slot, annotation)?,
             ..view
-        }),
-        (Parts::State(slot), [record, ttl, annotation, queue, revoked, now]) => Ok(View {
+        },
+        (Parts::State(slot), [record, ttl, annotation, queue, revoked, now]) => View {
             now: Some(time(checked("TIME", "", now)?).ok_or_else(invalid)?),
             holder: holder(key, record, ttl)?,
             // Zero also for a queue that cannot be read, as in a listing.
@@ -249,9 +252,13 @@ pub(super) fn view(key: &Key, parts: &Parts, replies: &[Value]) -> Result<View, 
             revoked: parsed(revoked),
             annotations: stored(key, slot, annotation)?,
             ..view
-        }),
-        _ => Err(invalid()),
+        },
+        _ => return Err(invalid()),
+    };
+    if let Some(shared) = shared {
+        shared.complete(&mut view);
     }
+    Ok(view)
 }
 
 fn invalid() -> Unreadable {

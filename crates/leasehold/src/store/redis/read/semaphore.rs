@@ -15,7 +15,7 @@ use crate::store::redis::wire::keys::record_key;
 use crate::store::redis::wire::reply::{is_error, parsed, text, time};
 
 /// What the record of a lock with several holders says.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     usage: Option<Usage>,
     /// By their leases.
     holders: Vec<HolderInfo>,
