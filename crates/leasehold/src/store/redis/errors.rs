@@ -164,16 +164,11 @@ mod tests {
             ("NOPERM access a channel", Unauthorized, false, "&NAME"),
             ("READONLY You can't", Store, false, "connect to its master"),
             ("OOM command not allowed.", Store, false, "maxmemory"),
-            ("WRONGTYPE Operation", Store, false, "not a lock"),
             ("MISCONF RDB snapshots", Store, false, "check its disk"),
             ("something new", Store, false, "refused"),
             ("MOVED 3999 h:1", Unsupported, false, "cluster"),
             ("ERR DB index", InvalidConfig, false, "database"),
-            ("LOADING Redis is", Store, true, "loading"),
-            ("BUSY Redis is busy", Store, true, "SCRIPT KILL"),
             ("MASTERDOWN Link", Store, true, "master"),
-            ("NOREPLICAS Not enough", Store, true, "fewer replicas"),
-            ("ERR max number of clients", Store, true, "maxclients"),
         ] {
             let error = command("SET", "app:{t:n}", text);
             let described = (error.kind(), error.is_transient());
