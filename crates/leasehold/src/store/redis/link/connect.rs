@@ -46,7 +46,6 @@ static NEXT_SESSION: AtomicU64 = AtomicU64::new(0);
 
 /// Connects, authenticates and selects the database. Has no timeout of its own.
 pub(crate) async fn dial(address: &Address, notifications: &Arc<Notifications>) -> Result<Session> {
-    let refused = |error: RedisError| errors::no_connection(&error, address);
     let new_state = || Arc::new(SessionState::new(Arc::clone(notifications)));
     let mut state = new_state();
     let tracking = Arc::<KeyTracking>::default();
@@ -67,21 +66,17 @@ pub(crate) async fn dial(address: &Address, notifications: &Arc<Notifications>) 
         })
     };
     let client = client(address, ProtocolVersion::RESP3)?;
-    let connection = connect(&client, &config_with_pushes, address).await;
-    let (connection, subscriptions) = match connection {
+    let (connection, subscriptions) = match connect(&client, &config_with_pushes, address).await {
         // A server before 6.0, or one where HELLO was renamed.
         Err(error) if is_hello_unknown(&error) => {
-            let client = self::client(address, ProtocolVersion::RESP2)?;
-            let connection = connect(&client, &config(), address).await;
-            let connection = connection.map_err(refused)?;
+            let connection = plain(address).await?;
+            // Without it, its clients would wait behind all others.
+            let pubsub = pubsub(address).await?;
             state = new_state();
-            let subscriptions = Subscriptions::separate(&client, &state).await;
-            (connection, subscriptions.map_err(refused)?)
+            (connection, Subscriptions::separate(pubsub, &state))
         }
-        connection => (
-            connection.map_err(refused)?,
-            Subscriptions::shared(tracking),
-        ),
+        Err(error) => return Err(errors::no_connection(&error, address)),
+        Ok(connection) => (connection, Subscriptions::shared(tracking)),
     };
     Ok(Session {
         id: NEXT_SESSION.fetch_add(1, Ordering::Relaxed),

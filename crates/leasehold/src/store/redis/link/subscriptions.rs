@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::{FutureExt as _, StreamExt as _};
 use leasehold_core::ClientId;
 use redis::aio::{MultiplexedConnection, PubSubSink};
-use redis::{Client, Cmd, Pipeline, RedisError, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::task::JoinSet;
 
 use super::notifications::Notifications;
@@ -93,12 +93,7 @@ impl Subscriptions {
     }
 
     /// Subscriptions on a second connection. They end together.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be opened: without it, its clients would wait behind all others.
-    pub(crate) async fn separate(client: &Client, state: &Arc<SessionState>) -> RedisResult<Self> {
-        let pubsub = client.get_async_pubsub().await?;
+    pub(crate) fn separate(pubsub: redis::aio::PubSub, state: &Arc<SessionState>) -> Self {
         let (sink, mut stream) = pubsub.split();
         let state = Arc::clone(state).end_on_drop();
         let mut reader = JoinSet::new();
@@ -116,7 +111,7 @@ impl Subscriptions {
             sink,
             _reader: reader,
         });
-        Ok(Self::new(transport, Arc::default()))
+        Self::new(transport, Arc::default())
     }
 
     fn new(transport: Transport, tracking: Arc<KeyTracking>) -> Self {
