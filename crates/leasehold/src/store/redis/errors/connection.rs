@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::RedisError;
 
 use super::known::{NO_PASSWORD, find};
-use super::quote;
+use super::{described, quote};
 use crate::store::redis::address::{Address, Endpoint};
 use crate::{Error, ErrorKind};
 
@@ -21,30 +21,24 @@ pub(crate) fn no_connection(error: &RedisError, address: &Address) -> Error {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
     });
+    let code = error.code().unwrap_or_default();
     let found = match error.kind() {
         redis::ErrorKind::AuthenticationFailed => find("WRONGPASS", ""),
-        _ => find(
-            error.code().unwrap_or_default(),
-            error.detail().unwrap_or_default(),
-        ),
+        _ => find(code, error.detail().unwrap_or_default()),
     };
-    let error_of = |kind, advice| Error::new(kind, format!("{advice} ({words})"));
     match found {
         // The server explains at length how a client authenticates.
         Some(known) if known.kind == ErrorKind::NoPassword => known.error(NO_PASSWORD.to_owned()),
-        Some(known) => known.error(format!("{} ({words})", known.advice)),
-        // The words are all that the error has: as its source they would be shown twice.
-        None if error.code().is_some() => {
-            error_of(ErrorKind::Store, "the server replied with an error")
-        }
-        None => {
+        None if error.code().is_none() => {
             let (kind, advice) = unreachable(error, &words, &address.endpoint);
             // The message of the parser does not help a user.
             match error.kind() {
                 redis::ErrorKind::Parse => Error::new(kind, advice),
-                _ => error_of(kind, advice).with_source(error.clone()),
+                _ => Error::new(kind, format!("{advice} ({words})")).with_source(error.clone()),
             }
         }
+        // The words are all that the error has: as its source they would be shown twice.
+        _ => described(found, code, "the server replied with an error", &words),
     }
 }
 
