@@ -33,22 +33,21 @@ impl SharedNames {
 
     /// Notes what the reply to a call says of its names.
     pub(super) fn note(&self, call: &Call, decoded: &[Decoded]) {
-        let is_elsewhere = |decoded: &Decoded| decoded.remark == Some(Remark::Elsewhere);
-        let is_shares = match call.script() {
-            Some(Script::Shares) => true,
-            Some(Script::Mutex) if decoded.iter().any(is_elsewhere) => false,
-            _ => return,
-        };
-        let mut names = lock(&self.0);
         for (request, decoded) in call.requests.iter().zip(decoded) {
-            let is_elsewhere = is_elsewhere(decoded);
-            if is_shares && is_elsewhere {
-                names.remove(&request.key);
-            } else if is_shares != is_elsewhere && !names.contains(&request.key) {
+            let is_elsewhere = decoded.remark == Some(Remark::Elsewhere);
+            let is_shared = match call.script() {
+                Some(Script::Shares) => !is_elsewhere,
+                Some(Script::Mutex) if is_elsewhere => true,
+                _ => continue,
+            };
+            let mut names = lock(&self.0);
+            if is_shared && !names.contains(&request.key) {
                 if names.len() >= NAMES_MAX {
                     names.clear();
                 }
                 names.insert(request.key.clone());
+            } else if !is_shared {
+                names.remove(&request.key);
             }
         }
     }
