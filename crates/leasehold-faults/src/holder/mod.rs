@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::cycle::{CycleConfig, SHARED_NAMES};
 pub(crate) use self::elections::{CandidateConfig, ElectionsConfig};
 pub(crate) use self::keep::KeepConfig;
+pub(crate) use self::permits::{PermitsConfig, relying};
 use crate::clock::{self, Nanos};
 use crate::history::{Event, HoldEvent, Journal, LeaseState, ObservationKind, file_of};
 
@@ -63,8 +64,8 @@ pub(crate) enum Workload {
     Keep(KeepConfig),
     /// Observes elections, and perhaps campaigns in them.
     Elections(ElectionsConfig),
-    /// Acquires and releases a permit of one semaphore again and again. The semaphore has so many.
-    Permits(u32),
+    /// Acquires and releases a permit of one semaphore again and again.
+    Permits(PermitsConfig),
 }
 
 /// The state that all tasks of the process share.
@@ -205,7 +206,7 @@ pub(crate) fn run(config: HolderConfig, commands: Commands) {
             Workload::Cycle(config) => cycle::run(&shared, config, commands).await,
             Workload::Keep(config) => keep::run(&shared, &config, commands).await,
             Workload::Elections(config) => elections::run(&shared, config, commands).await,
-            Workload::Permits(count) => permits::run(&shared, count, commands).await,
+            Workload::Permits(config) => permits::run(&shared, config, commands).await,
         }
     });
 }

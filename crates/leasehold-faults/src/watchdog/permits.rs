@@ -1,5 +1,6 @@
 //! Processes that share the permits of a semaphore, one of which is killed every second.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use super::contended_lock::{HolderOptions, LATEST, TTL_LONG};
 use super::world::{Node, World, millis};
 use crate::clock::{self, MILLI, Nanos};
 use crate::history::{Event, EventReader, HoldEvent};
-use crate::holder::Workload;
+use crate::holder::{PermitsConfig, Workload, relying};
 use crate::holder_process::HolderProcess;
 use crate::scenario::{Outcome, Run};
 
@@ -36,6 +37,7 @@ const CHOICE_INTERVAL: Duration = millis(1);
 struct Contention<'a> {
     world: &'a World,
     options: HolderOptions,
+    relying: &'static AtomicU64,
     members: Vec<Member>,
 }
 
@@ -66,10 +68,11 @@ fn kill_holders(run: &Run, world: &World, options: HolderOptions) -> Outcome {
     let mut contention = Contention {
         world,
         options,
+        relying: relying(&world.recording.directory()),
         members: Vec::new(),
     };
-    for _ in 0..PROCESSES {
-        let member = contention.start();
+    for nth in 0..PROCESSES {
+        let member = contention.start(nth);
         contention.members.push(member);
     }
     let mut outcome = Outcome::default();
@@ -96,9 +99,14 @@ fn kill_holders(run: &Run, world: &World, options: HolderOptions) -> Outcome {
 }
 
 impl Contention<'_> {
-    fn start(&self) -> Member {
+    fn start(&self, nth: usize) -> Member {
         let name = format!("permits{}", self.world.next_number());
-        let workload = Workload::Permits(PERMITS);
+        // Without a watchdog, one that the machine stalls for a ttl relies on a permit that has passed on, and cannot know.
+        let is_counted = !self.options.nodes.addresses.is_empty();
+        let workload = Workload::Permits(PermitsConfig {
+            permits: PERMITS,
+            bit: u64::from(is_counted) << nth,
+        });
         let config = self.options.config(self.world, &name, workload);
         Member {
             events: EventReader::open(&config.history()),
@@ -125,6 +133,7 @@ impl Contention<'_> {
             member.update();
             let since = clock::now();
             if member.holds(since) && since - member.granted >= AGE {
+                self.relying.fetch_and(!(1 << nth), Ordering::SeqCst);
                 member.process.kill();
                 member.granted = Nanos::MAX;
                 break (nth, since);
@@ -132,7 +141,7 @@ impl Contention<'_> {
             member.process.helper.resume();
         };
         let held = self.until_all_held();
-        self.members[killed] = self.start();
+        self.members[killed] = self.start(killed);
         Some(held?.saturating_sub(since))
     }
 
