@@ -24,7 +24,9 @@ const INTERVAL: Duration = millis(1_000);
 /// The ttl without a watchdog: the permit of a dead process is back before the next is killed.
 const TTL: Duration = millis(900);
 
-/// The time from a death to the next holder without a watchdog: the ttl, 1 % of it, and 50 ms.
+/// The time from a death to the next holder without a watchdog: the ttl, 1 % of it, and 50 ms. The latter are for the
+/// measurement: it ends with the last of five grants, which may be a later one between living processes, and which a
+/// process records when a busy machine lets it run.
 const BACK_MAX: Duration = millis(959);
 
 /// The age of a permit whose holder is killed: a node has acknowledged its lease.
