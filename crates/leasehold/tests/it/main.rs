@@ -14,6 +14,7 @@ mod fixture;
 mod harness;
 mod isolation;
 mod jobs;
+mod kinds;
 mod leftovers;
 mod loss;
 mod metrics;

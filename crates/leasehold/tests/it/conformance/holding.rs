@@ -9,6 +9,7 @@ use leasehold::{Cause, Client, ErrorKind, LeaseOptions, Owner, State, StateKind}
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name, with_options};
+use crate::kinds::Kind;
 use crate::waiters::{SOON, spawn_waiter};
 
 /// 32 tasks on two clients.
@@ -189,28 +190,32 @@ pub(super) async fn shutdown_releases_everything(fixture: Fixture) {
     }
 }
 
-pub(super) async fn a_lease_held_too_long_is_lost_and_passes_on(fixture: Fixture) {
+pub(super) async fn a_lease_of_each_kind_that_is_held_too_long_is_lost_and_passes_on(
+    fixture: Fixture,
+) {
     let ttl = Duration::from_secs(9);
     let client = fixture.client_with(Client::builder().ttl(ttl)).await;
     let other = fixture.client().await;
-    let name = fresh_name("long");
-    let mutex = client.mutex(&name).unwrap();
+    let mutex = client.mutex("long").unwrap();
     let error = mutex
         .with(LeaseOptions::new().max_hold(ttl / 2))
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    let guard = with_options(&mutex, LeaseOptions::new().max_hold(ttl))
-        .lock()
-        .await
-        .unwrap();
-    let mut states = guard.states();
-    let mut kinds = Vec::new();
-    while let Some(state) = states.next().await {
-        kinds.push(state.kind());
-    }
-    // A busy machine may add others.
-    let last = [StateKind::Jeopardy, StateKind::Lost].map(|kind| kind(Cause::HeldTooLong));
-    assert!(kinds.ends_with(&last), "{kinds:?}");
-    let next = other.mutex(&name).unwrap().lock().await.unwrap();
-    assert!(next.token() > guard.token());
+    let kinds = Kind::all_of(&fixture).await.into_iter();
+    join_all(kinds.map(async |kind| {
+        let name = fresh_name("long");
+        let max_hold = LeaseOptions::new().max_hold(ttl);
+        let held = kind.lock(&client, &name, max_hold).await.unwrap();
+        let mut states = held.states();
+        let mut observed = Vec::new();
+        while let Some(state) = states.next().await {
+            observed.push(state.kind());
+        }
+        // A busy machine may add others.
+        let last = [StateKind::Jeopardy, StateKind::Lost].map(|state| state(Cause::HeldTooLong));
+        assert!(observed.ends_with(&last), "{kind:?}: {observed:?}");
+        let next = kind.rival().lock(&other, &name, LeaseOptions::new());
+        assert!(next.await.unwrap().token() > held.token(), "{kind:?}");
+    }))
+    .await;
 }

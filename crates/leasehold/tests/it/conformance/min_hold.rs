@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use leasehold::clock::ManualClock;
 use leasehold::{Client, ErrorKind, LeaseOptions, Owner};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name, with_options};
+use crate::kinds::Kind;
 use crate::waiters::{SOON, soon, spawn_waiter};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -54,6 +56,27 @@ pub(super) async fn a_released_lock_stays_taken_until_its_end(fixture: Fixture) 
     next.release().await.unwrap();
     assert!(begun.elapsed() < SOON);
     other.lock().await.unwrap().release().await.unwrap();
+}
+
+pub(super) async fn each_kind_of_lock_has_one(fixture: Fixture) {
+    let [client, other] = [fixture.client().await, fixture.client().await];
+    let duration = Duration::from_secs(6);
+    let kinds = Kind::all_of(&fixture).await.into_iter();
+    join_all(kinds.map(async |kind| {
+        let name = fresh_name("min-hold");
+        let begun = Instant::now();
+        let min_hold = LeaseOptions::new().min_hold(duration);
+        let held = kind.lock(&client, &name, min_hold).await.unwrap();
+        held.release().await.unwrap();
+        let info = other.mutex(&name).unwrap().inspect().await.unwrap();
+        assert!(info.is_some_and(|info| info.min_hold), "{kind:?}");
+        let next = kind.rival().lock(&other, &name, LeaseOptions::new());
+        let next = next.await.unwrap();
+        let waited = begun.elapsed();
+        assert!((duration..SOON).contains(&waited), "{kind:?}: {waited:?}");
+        next.release().await.unwrap();
+    }))
+    .await;
 }
 
 /// The release reaches the store while its record still has the lease: the clock of the client has passed its end.
