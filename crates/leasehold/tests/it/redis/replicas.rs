@@ -1,10 +1,13 @@
 //! Grants and renewals that count when replicas have them.
 
+use futures_util::future::join_all;
 use leasehold::{Cause, Durability, LeaseOptions, Mutex, StateKind};
+use leasehold_core::Access;
 use leasehold_testkit::{SentinelSet, eventually};
 
 use super::*;
 use crate::fixture::{Fixture, with_options};
+use crate::kinds::Kind;
 use crate::waiters::{poll_once, soon, spawn_waiter};
 
 /// Longer than any acknowledgement takes.
@@ -88,8 +91,14 @@ async fn a_grant_counts_when_so_many_replicas_have_it() {
     for (count, least) in [("1", 1), ("2", 2), ("all", 2)] {
         for number in 0..20 {
             let name = format!("{count}/{number}");
-            let request = durable(acquire(&name, 1), by(count, AMPLE));
-            granted(&*store, request).await;
+            let request = acquire(&name, 1);
+            let request = match number % 4 {
+                0 => request,
+                1 => permits(request, 1, 2),
+                2 => access(request, Access::Read),
+                _ => access(request, Access::Write),
+            };
+            granted(&*store, durable(request, by(count, AMPLE))).await;
             let key = format!("app:{{t:{name}}}");
             let replicas = replicated.replicas.iter();
             let with_it = replicas.filter(|replica| has(replica, &key)).count();
@@ -160,6 +169,13 @@ async fn a_grant_that_too_few_acknowledge_is_released() {
         assert_not_replicated(&error, r#"lock "a" at redis://"#);
         eventually_async(SOON, async || !replicated.has(&record("a"))).await;
     }
+    let names = Kind::ALL.map(|kind| format!("{kind:?}"));
+    let locking = Kind::ALL.into_iter().zip(&names);
+    let locking = locking.map(|(kind, name)| kind.lock(&client, name, LeaseOptions::new()));
+    for (locked, name) in join_all(locking).await.into_iter().zip(&names) {
+        assert_not_replicated(&locked.unwrap_err(), "1 of 2 replicas");
+        eventually_async(SOON, async || !replicated.has(&record(name))).await;
+    }
     // One replica replies, and other durabilities of this client do not wait for the other.
     lock_and_release(&mutex, by("1", AMPLE)).await;
     lock_and_release(&mutex, Durability::None).await;
@@ -171,23 +187,40 @@ async fn a_grant_that_too_few_acknowledge_is_released() {
 async fn a_renewal_that_too_few_acknowledge_has_failed() {
     let replicated = Replicated::start(1);
     let ttl = Duration::from_secs(15);
-    let durability = by("1", Duration::from_secs(1));
+    // The server waits for one call after another.
+    let durability = by("1", Duration::from_millis(300));
     let client = Client::builder().ttl(ttl).durability(durability);
     let client = client.connect(&replicated.master.url()).await.unwrap();
-    let guard = lock(&client, "a").await;
-    // The server knows the script for renewals from then on.
-    let _ = guard.ensure(ttl).await;
+    let mut guards = Vec::new();
+    for kind in Kind::ALL {
+        let name = format!("{kind:?}");
+        // On a busy machine it may acknowledge a grant later.
+        let held = loop {
+            if let Ok(held) = kind.lock(&client, &name, LeaseOptions::new()).await {
+                break held;
+            }
+        };
+        guards.push(held);
+    }
+    let ensured = async || join_all(guards.iter().map(|guard| guard.ensure(ttl))).await;
+    let until_all = async |state| join_all(guards.iter().map(|guard| until(guard, state))).await;
+    // The server knows the scripts for renewals from then on.
+    drop(ensured().await);
     let jeopardy = StateKind::Jeopardy(Cause::NotReplicated);
     replicated.replicas[0].stop();
-    until(&guard, jeopardy).await;
+    until_all(jeopardy).await;
     replicated.replicas[0].cont();
-    until(&guard, StateKind::Held).await;
+    until_all(StateKind::Held).await;
     replicated.replicas[0].stop();
-    let error = guard.ensure(ttl).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
-    until(&guard, StateKind::Lost(Cause::NotReplicated)).await;
-    // The master has it still: it was granted to no other client before this holder noticed.
-    assert!(replicated.has(&record("a")));
+    for error in ensured().await {
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotReplicated, "{error}");
+    }
+    until_all(StateKind::Lost(Cause::NotReplicated)).await;
+    // The master has them still: they were granted to no other client before these holders noticed.
+    for guard in &guards {
+        assert!(replicated.has(&record(guard.name())));
+    }
 }
 
 /// A message with a grant does not show what the replicas have.
