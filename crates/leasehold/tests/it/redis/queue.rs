@@ -1,8 +1,9 @@
 //! The key of the queue: its format, foreign changes, and a server without memory.
 
-use leasehold::{Job, Ran};
+use leasehold::{Job, LeaseOptions, Ran};
 
 use super::*;
+use crate::kinds::Kind;
 
 /// A server with a lock, its holder, and another client.
 async fn held() -> (RedisServer, StoreClient, StoreClient) {
@@ -148,6 +149,31 @@ async fn an_uncontended_lock_costs_two_calls_and_few_commands() {
     a.release("a", 2).await;
     let expected = "del:2 evalsha:2 exists:2 get:2 set:2 time:1";
     assert_eq!(commands(&server), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_kind_of_lock_is_acquired_by_one_call_and_a_set_by_one_for_each_stripe() {
+    const STRIPES: u64 = 4;
+    let server = RedisServer::start();
+    let client = client_at(&server.url(), LONG).await;
+    let mutexes = (0..64).map(|nth| client.mutex(format!("set/{nth}")).unwrap());
+    let set = client.all(mutexes.map(|mutex| mutex.for_lock())).unwrap();
+    // The first calls load the scripts.
+    set.lock().await.unwrap().release().await.unwrap();
+    let reader = Kind::Reader.lock(&client, "loads", LeaseOptions::new());
+    reader.await.unwrap().release().await.unwrap();
+    for kind in [Kind::Mutex, Kind::Permit, Kind::Reader, Kind::Writer] {
+        let name = format!("{kind:?}");
+        server.cli(&["CONFIG", "RESETSTAT"]);
+        let held = kind.lock(&client, &name, LeaseOptions::new()).await;
+        let held = held.unwrap();
+        assert_eq!(script_calls(&server), 1, "{kind:?}");
+        held.release().await.unwrap();
+    }
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    let guards = set.lock().await.unwrap();
+    assert_eq!(script_calls(&server), STRIPES);
+    guards.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
