@@ -210,6 +210,31 @@ fn events_are_printed_as_they_happen() {
     watch.wait().unwrap();
 }
 
+#[test]
+fn each_holder_of_a_semaphore_has_its_events() {
+    let (_server, fixture) = Fixture::redis();
+    let permits = ["--permits", "2", "job"];
+    let first = fixture.hold(&permits);
+    let mut watch = fixture.leasehold(["watch", "--json", "job"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = OutputLines::read(watch.stdout.take().unwrap());
+    let lease_of = |expected: &str| {
+        let event = checked("watch", &lines.next_line().unwrap());
+        assert_eq!(event["event"], expected, "{event}");
+        event["lease"].clone()
+    };
+    let held = lease_of("held");
+    let second = fixture.hold(&permits);
+    let granted = lease_of("granted");
+    assert_ne!(granted, held);
+    for (holder, lease) in [(first, held), (second, granted)] {
+        holder.terminate();
+        assert_eq!(lease_of("released"), lease);
+    }
+    kill("TERM", watch.id());
+    watch.wait().unwrap();
+}
+
 /// A stopped server accepts connections, and replies to nothing.
 #[test]
 fn a_store_that_does_not_reply_is_an_event() {

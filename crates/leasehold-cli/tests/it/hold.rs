@@ -128,6 +128,29 @@ fn several_locks_have_lines_of_their_own() {
 }
 
 #[test]
+fn permits_and_readers_are_held_side_by_side() {
+    let fixture = Fixture::new();
+    let permits = ["--permits", "2", "--numbered", "job"];
+    let shared = ["--shared", "job"];
+    for (args, refused, slots) in [
+        (&permits[..], "--permits=2", [Some(0), Some(1)]),
+        (&shared, "--exclusive", [None, None]),
+    ] {
+        let holds = [(); 2].map(|()| Hold::start(&fixture, args));
+        let granted = holds.each_ref().map(|hold| hold.event("granted"));
+        let mut granted = granted.map(|granted| granted["slot"].as_u64());
+        granted.sort_unstable();
+        assert_eq!(granted, slots);
+        Hold::start(&fixture, &["-n", refused, "job"]).ends_with(75);
+        for mut hold in holds {
+            hold.close_stdin();
+            assert_eq!(hold.ends_with(0), "");
+        }
+        assert!(!fixture.is_held("job"));
+    }
+}
+
+#[test]
 fn a_signal_ends_the_wait() {
     let fixture = Fixture::new();
     let mut holder = Hold::granted(&fixture, &["job"]);
