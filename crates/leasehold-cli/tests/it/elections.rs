@@ -15,7 +15,7 @@ use crate::tools::{
 const NAME: &str = "scheduler";
 
 /// A candidate whose command ends only by a signal.
-fn candidate(fixture: &Fixture, value: &str, args: &[&str]) -> Command {
+pub(crate) fn candidate(fixture: &Fixture, value: &str, args: &[&str]) -> Command {
     let mut elect = fixture.leasehold(["elect", NAME, "--value", value]);
     let script = "echo \"$LEASEHOLD_TERM $LEASEHOLD_TOKEN\" >> terms; echo in; exec sleep 1000";
     elect.args(args).args(["--", "sh", "-c", script]);
@@ -28,7 +28,7 @@ fn leader(fixture: &Fixture) -> (Option<i32>, String) {
     (output.status.code(), stdout(&output))
 }
 
-fn await_leader(fixture: &Fixture, value: &str) {
+pub(crate) fn await_leader(fixture: &Fixture, value: &str) {
     let expected = (Some(0), format!("{value}\n"));
     eventually(SOON, || leader(fixture) == expected);
 }

@@ -18,7 +18,7 @@ use crate::tools::{
 use crate::watchdog::Node;
 
 /// A process that holds a lock or waits for it. The test is the program that it works for.
-struct Hold {
+pub(crate) struct Hold {
     process: Child,
     lines: OutputLines,
 }
@@ -35,7 +35,7 @@ impl Hold {
     }
 
     /// One that holds its lock.
-    fn granted(fixture: &Fixture, args: &[&str]) -> Self {
+    pub(crate) fn granted(fixture: &Fixture, args: &[&str]) -> Self {
         let hold = Self::start(fixture, args);
         assert_eq!(hold.event("granted")["cause"], Value::Null);
         hold
@@ -50,13 +50,13 @@ impl Hold {
         line
     }
 
-    fn close_stdin(&mut self) {
+    pub(crate) fn close_stdin(&mut self) {
         drop(self.process.stdin.take());
     }
 
     /// Waits for its end, and checks that no further line was printed.
     #[track_caller]
-    fn ends_with(self, code: i32) -> String {
+    pub(crate) fn ends_with(self, code: i32) -> String {
         let (output, rest) = self.finish();
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert_eq!(rest, None);

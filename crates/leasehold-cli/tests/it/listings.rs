@@ -23,7 +23,7 @@ fn json(fixture: &Fixture, args: &[&str]) -> (i32, Value) {
 }
 
 /// A lock that is free, then held with a waiter, then released by force.
-fn check(fixture: &Fixture, has_queue: bool) {
+pub(crate) fn check(fixture: &Fixture, has_queue: bool) {
     check_free(fixture);
     let run = fixture.hold(&["--label", "nightly", "job"]);
     // Who holds it is written down beside the lock, a moment later.

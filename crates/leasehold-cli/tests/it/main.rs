@@ -8,6 +8,7 @@ mod containers;
 mod death;
 mod doctor;
 mod elections;
+mod every_command;
 mod help;
 mod hold;
 mod job_records;

@@ -1,0 +1,64 @@
+//! Each command over the kinds of servers that the other tests do not use.
+
+use std::process::Stdio;
+
+use leasehold_testkit::{EtcdCluster, OutputLines, PostgresServer, S3Server, ZookeeperServer};
+
+use crate::elections::{await_leader, candidate};
+use crate::hold::Hold;
+use crate::jobs::start;
+use crate::listings;
+use crate::tools::{Fixture, Running, code, kill};
+
+/// `run`, `ls`, `show`, `release`, `watch`, `hold`, `once`, `elect` and `leader`.
+fn all_commands(url: String, has_queue: bool) {
+    let fixture = &Fixture::with_store(url);
+    listings::check(fixture, has_queue);
+
+    let mut watch = fixture.leasehold(["watch", "--json", "held"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let events = OutputLines::read(watch.stdout.take().unwrap());
+    events.after("\"event\":\"free\"");
+    let mut hold = Hold::granted(fixture, &["held"]);
+    events.after("\"event\":\"granted\"");
+    hold.close_stdin();
+    hold.ends_with(0);
+    events.after("\"event\":\"released\"");
+    kill("TERM", watch.id());
+    watch.wait().unwrap();
+
+    for _ in 0..2 {
+        let mut once = start(fixture, &["once", "--key", "v1", "migrate"]);
+        assert_eq!(code(&mut once), 0);
+    }
+    assert_eq!(fixture.read("ran"), "ran\n");
+
+    let leader = Running::start(candidate(fixture, "a:1", &[]));
+    await_leader(fixture, "a:1");
+    leader.terminate();
+}
+
+#[test]
+fn on_postgres() {
+    let server = PostgresServer::start();
+    all_commands(server.url(), true);
+}
+
+#[test]
+fn on_etcd() {
+    let server = EtcdCluster::start();
+    all_commands(server.url(), true);
+}
+
+#[test]
+fn on_zookeeper() {
+    let server = ZookeeperServer::start();
+    all_commands(server.url(), true);
+}
+
+/// Clients that wait for a lock in a bucket have no queue.
+#[test]
+fn in_a_bucket() {
+    let server = S3Server::start();
+    all_commands(server.url(), false);
+}
