@@ -9,8 +9,9 @@ use crate::hold::Hold;
 use crate::jobs::start;
 use crate::listings;
 use crate::tools::{Fixture, Running, code, kill};
+use crate::watchdog::Node;
 
-/// `run`, `ls`, `show`, `release`, `watch`, `hold`, `once`, `elect` and `leader`.
+/// `run`, `ls`, `show`, `release`, `watch`, `hold`, `once`, `elect`, `leader` and `watchdog`.
 fn all_commands(url: String, has_queue: bool) {
     let fixture = &Fixture::with_store(url);
     listings::check(fixture, has_queue);
@@ -36,6 +37,14 @@ fn all_commands(url: String, has_queue: bool) {
     let leader = Running::start(candidate(fixture, "a:1", &[]));
     await_leader(fixture, "a:1");
     leader.terminate();
+
+    let node = Node::start(fixture);
+    let args = ["--watchdog-required", &node.option(), "--ttl", "1h", "job"];
+    let run = fixture.hold(&args);
+    node.has_run(fixture);
+    run.signal("KILL");
+    assert_eq!(fixture.try_run(&["-w", "60s", "job"]), 0);
+    run.finish();
 }
 
 #[test]
