@@ -23,7 +23,8 @@ const PGBOUNCER: &str = "pgbouncer";
 const ETCD: &str = "etcd-3.6.16";
 
 const REDIS_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
-                           conformance:: doctor:: --skip memory:: --skip sqlite:: --skip postgres:: \
+                           conformance:: doctor:: redis::faults redis::transient redis::losses redis::grants \
+                           redis::replicas redis::rights --skip memory:: --skip sqlite:: --skip postgres:: \
                            --skip databases:: --skip objects:: --skip etcd:: --skip zookeeper:: --skip clusters::";
 
 const POSTGRES_TESTS: &str = "test --package leasehold --locked --no-fail-fast --test it -- \
@@ -36,7 +37,7 @@ const ETCD_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- 
 const MEMBERS_TESTS: &str =
     "test --workspace --locked --no-fail-fast --test it -- ::etcd:: ::zookeeper::";
 
-/// Runs the conformance suite, the tests of the doctor, and random faults of one server and many masters on each server of
+/// Runs the conformance suite, the tests of the doctor and of faults, and random faults of one server and many masters on each server of
 /// Redis; the tests of PostgreSQL on another version, and behind a pooler of transactions; the tests and random faults of
 /// etcd on another version; and the conformance suite on three members of etcd and of ZooKeeper.
 pub(crate) fn test(steps: &mut Steps) {
