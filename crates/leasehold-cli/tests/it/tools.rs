@@ -155,10 +155,11 @@ impl Fixture {
     }
 
     pub(crate) fn is_held(&self, name: &str) -> bool {
-        match self.leasehold(["show", name]).run_to_end().status.code() {
+        let output = self.leasehold(["show", name]).run_to_end();
+        match output.status.code() {
             Some(0) => true,
             Some(1) => false,
-            other => panic!("show: {other:?}"),
+            other => panic!("show: {other:?}, {}", stderr(&output)),
         }
     }
 
