@@ -26,6 +26,8 @@ pub(super) struct Facts {
     pub(super) holds: Vec<Hold>,
     /// The process, the hold and the time of each request to re-enter a lease.
     reentries: Vec<(usize, u64, Nanos)>,
+    /// Runs of jobs that were not granted, because they were complete before.
+    pub(super) complete_before: Vec<Hold>,
     /// The number of acquisitions, granted or not.
     requested: u64,
     pub(super) faults: Vec<FaultEvent>,
@@ -83,6 +85,9 @@ pub(super) struct Hold {
     pub(super) fixed: bool,
     /// `None`: it has the lock to itself.
     pub(super) share: Option<Share>,
+    /// The key, if it is a run of a job, and when the job was known to be complete for it.
+    pub(super) key: Option<String>,
+    pub(super) completed: Option<Nanos>,
     /// The hold of the same process whose lease it re-enters.
     reenters: Option<u64>,
     pub(super) granted: Nanos,
@@ -205,8 +210,11 @@ impl Facts {
         self.requested += holds.len() as u64;
         let reentry = |hold: &Hold| Some((hold.process, hold.reenters?, hold.requested));
         self.reentries.extend(holds.values().filter_map(reentry));
-        let granted = holds.into_values().filter(|hold| hold.token.is_some());
+        let (granted, others): (Vec<_>, Vec<_>) =
+            holds.into_values().partition(|hold| hold.token.is_some());
         self.holds.extend(granted);
+        let complete = others.into_iter().filter(|run| run.completed.is_some());
+        self.complete_before.extend(complete);
     }
 
     /// The holds of each lock that has one holder at a time.
@@ -381,6 +389,7 @@ impl Hold {
                 (self.name, self.fixed, self.reenters) = (name, fixed, reenters);
             }
             HoldEvent::Shares(share) => self.share = Some(share),
+            HoldEvent::Runs(key) => self.key = Some(key),
             HoldEvent::Granted {
                 lease,
                 token,
@@ -407,6 +416,7 @@ impl Hold {
                     step.step_ended = Some(at);
                 }
             }
+            HoldEvent::Completed => self.completed = Some(at),
             HoldEvent::Releasing => self.releasing = self.releasing.or(Some(at)),
             HoldEvent::Released { outcome } => self.released = Some((at, outcome)),
             HoldEvent::NotGranted { .. } => self.refused = true,

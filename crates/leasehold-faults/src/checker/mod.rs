@@ -9,6 +9,7 @@ mod endings;
 mod exclusion;
 mod facts;
 mod fencing;
+mod jobs;
 mod losses;
 mod margins;
 mod pauses;
@@ -31,9 +32,10 @@ pub(crate) fn check(history: &History) -> CheckReport {
     let facts = Facts::of(history);
     let mut report = CheckReport::default();
     facts.count(&mut report);
-    let checks: [fn(&Facts, &mut CheckReport); 11] = [
+    let checks: [fn(&Facts, &mut CheckReport); 12] = [
         exclusion::check,
         shares::check,
+        jobs::check,
         losses::check,
         margins::check,
         pauses::check,

@@ -1,6 +1,7 @@
 //! Each check finds its violation in a history, and none in a similar one without it. Times are in milliseconds.
 
 mod elections;
+mod jobs;
 mod shares;
 
 use super::check;

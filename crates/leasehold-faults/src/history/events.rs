@@ -63,6 +63,8 @@ pub(crate) enum HoldEvent {
     },
     /// It shares the lock with others.
     Shares(Share),
+    /// It is a run of a job, once for this key.
+    Runs(String),
     Granted {
         lease: String,
         token: u64,
@@ -80,6 +82,8 @@ pub(crate) enum HoldEvent {
     /// The critical step has ended, with this reply of the fenced resource, or an error.
     Stepped(String),
     Releasing,
+    /// The job is known to be complete for the key: by this run if it was granted, else by another one.
+    Completed,
     /// The release has returned. Only "ok" says that the store confirmed it.
     Released {
         outcome: String,
