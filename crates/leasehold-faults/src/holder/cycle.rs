@@ -1,5 +1,6 @@
 //! A cycle of acquisitions and releases, in all ways of the library.
 
+mod jobs;
 mod shares;
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use leasehold_testkit::helper::Commands;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::jobs::NAMES as JOBS;
 pub(crate) use self::shares::NAMES as SHARED_NAMES;
 use super::fence::Fence;
 use super::hold::{Hold, LeaseLength, sleep_up_to};
@@ -27,8 +29,8 @@ pub(crate) struct CycleConfig {
     /// Whether tasks wait for short times only.
     pub(crate) impatient: bool,
     pub(crate) tasks: u64,
-    /// Whether they also share locks.
-    pub(crate) shares: bool,
+    /// Whether they also share locks, and run jobs.
+    pub(crate) shares_and_jobs: bool,
 }
 
 /// A task of a holder process.
@@ -88,8 +90,12 @@ impl Cycle {
     }
 
     async fn turn(&mut self) -> Result<(), Error> {
-        if self.config.shares && self.rng.u8(..3) == 0 {
-            return self.share().await;
+        if self.config.shares_and_jobs {
+            match self.rng.u8(..6) {
+                0 | 1 => return self.share().await,
+                2 => return self.run_job().await,
+                _ => {}
+            }
         }
         let names = &self.config.names;
         let name = &names[self.rng.usize(..names.len())];

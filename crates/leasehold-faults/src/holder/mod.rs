@@ -19,7 +19,7 @@ use leasehold_testkit::helper::Commands;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::cycle::{CycleConfig, SHARED_NAMES};
+pub(crate) use self::cycle::{CycleConfig, JOBS, SHARED_NAMES};
 pub(crate) use self::elections::{CandidateConfig, ElectionsConfig};
 pub(crate) use self::keep::KeepConfig;
 pub(crate) use self::permits::{PermitsConfig, relying};

@@ -29,7 +29,7 @@ pub(super) fn run<S: Store>(world: &World<S>, number: usize) {
                 impatient: plan.impatient,
                 tasks: plan.tasks,
                 // Many masters refuse them.
-                shares: world.plan.servers == 1,
+                shares_and_jobs: world.plan.servers == 1,
             }),
         };
         HolderProcess::start(&world.recording.journal, &config)

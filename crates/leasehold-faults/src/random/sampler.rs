@@ -13,7 +13,7 @@ use super::{CLOCK_STEP_MAX_MS, World};
 use crate::admission::{ADMISSION_KEY, connect};
 use crate::clock;
 use crate::history::{Note, Sample};
-use crate::holder::SHARED_NAMES;
+use crate::holder::{JOBS, SHARED_NAMES};
 
 /// The interval of samples, and how long to wait for a reply: only for a moment for one of many masters, as the others
 /// may be enough.
@@ -127,7 +127,7 @@ impl Observer<'_> {
 
     fn check_remaining(&mut self, world: &World<Servers>, end: Instant) -> RedisResult<()> {
         let mut any = redis::cmd("EXISTS");
-        let all = [NAMES, SHARED_NAMES].concat();
+        let all = [NAMES, SHARED_NAMES, JOBS].concat();
         for name in &all {
             any.arg(key_of(name));
         }

@@ -22,7 +22,7 @@ impl Cycle {
             0..3 => {
                 let hold = self.request_share(catalog.name(), Share::Read);
                 if let Some(guard) = self.granted(hold, catalog.read_timeout(timeout)).await? {
-                    self.work_shared(hold, &guard, true).await;
+                    self.work_until_release(hold, &guard, true).await;
                     let released = guard.release().await;
                     self.released(hold, &released);
                 }
@@ -30,7 +30,7 @@ impl Cycle {
             3 => {
                 let hold = self.request_share(catalog.name(), Share::Write);
                 if let Some(guard) = self.granted(hold, catalog.write_timeout(timeout)).await? {
-                    self.work_shared(hold, &guard, true).await;
+                    self.work_until_release(hold, &guard, true).await;
                     let released = guard.release().await;
                     self.released(hold, &released);
                 }
@@ -43,7 +43,7 @@ impl Cycle {
                 let acquire = workers.acquire_many_timeout(weight, timeout);
                 if let Some(permit) = self.granted(hold, acquire).await? {
                     // Several holders are right, so a resource cannot tell who is late.
-                    self.work_shared(hold, &permit, false).await;
+                    self.work_until_release(hold, &permit, false).await;
                     let released = permit.release().await;
                     self.released(hold, &released);
                 }
@@ -61,19 +61,19 @@ impl Cycle {
         let Some(guard) = self.granted(hold, acquire).await? else {
             return Ok(());
         };
-        self.work_shared(hold, &guard, true).await;
+        self.work_until_release(hold, &guard, true).await;
         let hold = self.request_share(name, Share::Write);
         let upgrade = async { guard.upgrade().await.map(Some) };
         let Some(guard) = self.granted(hold, upgrade).await? else {
             return Ok(());
         };
-        self.work_shared(hold, &guard, true).await;
+        self.work_until_release(hold, &guard, true).await;
         let hold = self.request_share(name, Share::Read);
         let downgrade = async { guard.downgrade().await.map(Some) };
         let Some(guard) = self.granted(hold, downgrade).await? else {
             return Ok(());
         };
-        self.work_shared(hold, &guard, true).await;
+        self.work_until_release(hold, &guard, true).await;
         let released = guard.release().await;
         self.released(hold, &released);
         Ok(())
@@ -86,7 +86,7 @@ impl Cycle {
     }
 
     /// Makes critical steps until the guard is to be released or converted, which the history calls a release.
-    async fn work_shared(&mut self, number: u64, guard: &Guard, fenced: bool) {
+    pub(super) async fn work_until_release(&mut self, number: u64, guard: &Guard, fenced: bool) {
         let (shared, stop, duration) =
             (self.shared.clone(), self.stop.clone(), self.duration() / 2);
         let ttl = Duration::from_millis(shared.config.ttl_ms);
@@ -97,7 +97,7 @@ impl Cycle {
         self.shared.record(number, HoldEvent::Releasing);
     }
 
-    fn released(&self, hold: u64, released: &Result<(), Error>) {
+    pub(super) fn released(&self, hold: u64, released: &Result<(), Error>) {
         let outcome = super::super::outcome(released);
         self.shared.record(hold, HoldEvent::Released { outcome });
     }
