@@ -17,7 +17,7 @@ pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8,
     let client = connect(store, Client::builder()).await?;
     let mutex = client.mutex(&args.name)?;
     let held = match args.force {
-        true => mutex.force_release().await?,
+        true => mutex.revoke().await?,
         false => mutex.inspect().await?,
     };
     if held.is_none() {

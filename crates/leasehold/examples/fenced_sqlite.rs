@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // A holder keeps its token, and then stands still for so long that its lease ends.
     let paused = mutex.lock().await?;
     let late = paused.token();
-    mutex.force_release().await?;
+    mutex.revoke().await?;
 
     // The next holder has a larger token, and writes.
     let next = mutex.lock().await?;

@@ -42,7 +42,7 @@ async fn main() -> leasehold::Result<()> {
 
 /// Loses its lock on the way.
 async fn import(mutex: &Mutex) -> Result<u32, leasehold::Error> {
-    mutex.force_release().await?;
+    mutex.revoke().await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
     Ok(1000)
 }

@@ -89,7 +89,7 @@ async fn work_ends_when_its_lock_is_lost() -> leasehold::Result<()> {
     let (mutex, operator) = (holder.mutex("orders/42")?, operator.mutex("orders/42")?);
     let work = mutex.run(async |_guard| {
         // As `leasehold release --force` does.
-        operator.force_release().await?;
+        operator.revoke().await?;
         std::future::pending::<leasehold::Result<()>>().await
     });
     assert!(

@@ -107,7 +107,7 @@ impl Guard {
     ///
     /// let guard = mutex.lock().await?;
     /// let mut states = guard.states();
-    /// # mutex.force_release().await?;
+    /// # mutex.revoke().await?;
     /// while let Some(state) = states.next().await {
     ///     match state {
     ///         State::Held { .. } => println!("held until {:?}", guard.deadline()),

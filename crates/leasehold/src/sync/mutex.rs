@@ -337,8 +337,8 @@ impl Mutex {
         }
     }
 
-    /// Frees the lock, whichever clients hold it, and returns the holder, or the first of them. Also ends a minimum hold. `None`: the lock was
-    /// free.
+    /// Revokes the leases of all clients that hold the lock, and returns the holder, or the first of them. Also ends a
+    /// minimum hold. `None`: the lock was free.
     ///
     /// The holder is notified immediately if the store can push messages to it; otherwise its next renewal fails. Until
     /// then, only its fencing token protects the resource.
@@ -348,7 +348,7 @@ impl Mutex {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// let mutex = client.mutex("orders/42")?;
     /// let guard = mutex.lock().await?;
-    /// let holder = mutex.force_release().await?.expect("the lock was held");
+    /// let holder = mutex.revoke().await?.expect("the lock was held");
     /// assert_eq!(holder.lease, guard.lease_id());
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();
     /// ```
@@ -359,9 +359,9 @@ impl Mutex {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it may or may not have freed the lock.
-    pub async fn force_release(&self) -> Result<Option<LockInfo>> {
-        // The lock can be freed although its holder is not certain.
+    /// Dropped, it may or may not have revoked the leases.
+    pub async fn revoke(&self) -> Result<Option<LockInfo>> {
+        // The leases can be revoked although the holder is not certain.
         let before = match self.inspect().await {
             Err(error) if error.kind() == ErrorKind::NoQuorum => None,
             found => found?,

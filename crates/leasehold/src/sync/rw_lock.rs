@@ -52,8 +52,7 @@ use crate::{Guard, LeaseOptions, Result};
 /// readers between two writers have the same [token](Guard::token), larger than that of the writer before them, and smaller
 /// than that of the next one.
 ///
-/// A [`Mutex`] with the same name [describes](Mutex::inspect), [observes](Mutex::events) and
-/// [frees](Mutex::force_release) it.
+/// A [`Mutex`] with the same name [describes](Mutex::inspect), [observes](Mutex::events) and [revokes](Mutex::revoke) it.
 ///
 /// An [`Owner`](crate::Owner) has no effect. A task that has a [`ReadGuard`] and waits for a [`WriteGuard`] waits for itself:
 /// use [`upgradable_read`](Self::upgradable_read).

@@ -41,8 +41,7 @@ use crate::{ErrorKind, Guard, LeaseOptions, Result, config};
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 ///
-/// A [`Mutex`] with the same name [describes](Mutex::inspect), [observes](Mutex::events) and
-/// [frees](Mutex::force_release) it.
+/// A [`Mutex`] with the same name [describes](Mutex::inspect), [observes](Mutex::events) and [revokes](Mutex::revoke) it.
 ///
 /// Each acquisition is a lease of its own: an [`Owner`](crate::Owner) has no effect. A task that holds permits and waits for
 /// more can wait for ever, as others may do the same: see [`Permit::resize`].

@@ -78,7 +78,7 @@ async fn after_a_loss_the_record_tells_whether_the_run_is_complete() {
         harness.store.set(fault_mode);
         let mut completing = pin!(run.complete());
         assert!(poll_once(completing.as_mut()).await.is_none());
-        let freed = harness.stranger().force_release().await.unwrap();
+        let freed = harness.stranger().revoke().await.unwrap();
         assert_eq!(freed.is_some(), has_outer || !is_complete);
         harness.store.set(FaultMode::None);
         harness.advance(SECOND).await;

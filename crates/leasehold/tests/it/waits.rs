@@ -317,7 +317,7 @@ async fn a_set_acquires_a_lock_again_that_it_loses_while_it_waits() {
         .unwrap();
     let waiting = spawn_polled(async move { set.lock().await.unwrap() });
     harness.recorder.until_queued(1).await;
-    assert!(first.force_release().await.unwrap().is_some());
+    assert!(first.revoke().await.unwrap().is_some());
     let taken = first.lock().await.unwrap();
     held.release().await.unwrap();
     harness.recorder.until_queued(2).await;

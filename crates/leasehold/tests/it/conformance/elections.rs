@@ -135,7 +135,7 @@ pub(super) async fn a_leader_that_is_cut_off_cannot_proclaim(fixture: Fixture) {
     let mut leaders = election.observe();
     let leadership = election.campaign("first").await.unwrap();
     observed(&mut leaders, "first", &mut None).await;
-    let cut_off = election.mutex().force_release().await.unwrap();
+    let cut_off = election.mutex().revoke().await.unwrap();
     assert_eq!(cut_off.unwrap().lease, leadership.lease_id());
     assert_eq!(next(&mut leaders).await, None);
     let error = leadership.proclaim("second").await.unwrap_err();
@@ -197,6 +197,6 @@ pub(super) async fn the_events_of_a_lock_come_in_their_order(fixture: Fixture) {
     let guard = election.mutex().lock().await.unwrap();
     let lease = guard.lease_id();
     assert_eq!(event().await, LockEvent::Granted(lease));
-    drop(election.mutex().force_release().await.unwrap());
+    drop(election.mutex().revoke().await.unwrap());
     assert_eq!(event().await, LockEvent::Revoked(lease));
 }

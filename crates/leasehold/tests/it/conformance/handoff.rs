@@ -253,7 +253,7 @@ pub(super) async fn a_forced_release_ends_the_chain(fixture: Fixture) {
     let competing = spawn_waiter(&rival);
     rival_recorder.until_queued(1).await;
 
-    let found = rival.force_release().await.unwrap().unwrap();
+    let found = rival.revoke().await.unwrap().unwrap();
     assert_eq!(found.lease, cut_off.lease_id());
     // The queue is served first.
     let competitor = soon(competing).await;

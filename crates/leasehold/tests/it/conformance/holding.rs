@@ -122,10 +122,10 @@ pub(super) async fn a_forced_release_makes_the_holder_lost(fixture: Fixture) {
     let mutex = holder.mutex(&name).unwrap();
     let guard = mutex.lock().await.unwrap();
     let operated = operator.mutex(&name).unwrap();
-    let cut_off = operated.force_release().await.unwrap().unwrap();
+    let cut_off = operated.revoke().await.unwrap().unwrap();
     assert_eq!(cut_off.lease, guard.lease_id());
     assert_eq!(cut_off.token, Some(guard.token()));
-    assert_eq!(operated.force_release().await.unwrap(), None);
+    assert_eq!(operated.revoke().await.unwrap(), None);
     assert_eq!(guard.lost().await, fixture.revocation());
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
 }

@@ -232,7 +232,7 @@ pub(super) async fn a_holder_that_was_cut_off_completes_nothing(fixture: Fixture
     let [first, second] = shared(&fixture, &name).await;
     let run = granted(&first).await;
     let lease = run.lease_id();
-    second.mutex().force_release().await.unwrap().unwrap();
+    second.mutex().revoke().await.unwrap().unwrap();
     let error = run.complete().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     assert_eq!(second.last_run().await.unwrap(), None);

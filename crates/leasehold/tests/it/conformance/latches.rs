@@ -167,7 +167,7 @@ pub(super) async fn a_name_is_used_as_a_lock_or_as_a_latch(fixture: Fixture) {
         mutex.try_lock().await.map(drop).unwrap_err(),
         fixed.try_lock().await.map(drop).unwrap_err(),
         mutex.inspect().await.map(drop).unwrap_err(),
-        mutex.force_release().await.map(drop).unwrap_err(),
+        mutex.revoke().await.map(drop).unwrap_err(),
         election.leader().await.map(drop).unwrap_err(),
         election.observe().next().await.map(drop).unwrap_err(),
     ] {

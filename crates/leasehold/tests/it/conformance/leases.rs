@@ -61,7 +61,7 @@ pub(super) async fn ensure_renews_or_fails_with_the_reason(fixture: Fixture) {
     assert!(guard.deadline() >= before);
     let error = guard.ensure(Duration::from_secs(25)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
-    mutex.force_release().await.unwrap();
+    mutex.revoke().await.unwrap();
     let error = guard.ensure(Duration::from_secs(25)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert_eq!(guard.state(), State::Lost(Cause::Revoked));

@@ -128,10 +128,10 @@ pub(super) async fn a_forced_release_ends_it(fixture: Fixture) {
     let token = guard.token();
     guard.release().await.unwrap();
     let waiter = spawn_waiter(&other);
-    let freed = mutex.force_release().await.unwrap().unwrap();
+    let freed = mutex.revoke().await.unwrap().unwrap();
     assert!(freed.min_hold, "{freed:?}");
     let next = soon(waiter).await;
     assert!(next.token() > token);
     next.release().await.unwrap();
-    assert_eq!(mutex.force_release().await.unwrap(), None);
+    assert_eq!(mutex.revoke().await.unwrap(), None);
 }

@@ -368,7 +368,7 @@ pub(super) async fn a_forced_release_ends_the_leases_of_all_holders(fixture: Fix
     let [(client, a), (_, b)] = semaphores(&fixture, 2).await;
     let permits = [a.acquire().await.unwrap(), b.acquire().await.unwrap()];
     let mutex = client.mutex(a.name()).unwrap();
-    assert!(mutex.force_release().await.unwrap().is_some());
+    assert!(mutex.revoke().await.unwrap().is_some());
     for permit in permits {
         assert_eq!(timeout(SOON, permit.lost()).await.unwrap(), Cause::Revoked);
         assert_eq!(permit.release().await.unwrap_err().kind(), ErrorKind::Lost);
@@ -442,7 +442,7 @@ pub(super) async fn a_set_is_held_as_a_whole_or_not_at_all(fixture: Fixture) {
     }
 
     let guards = set.lock().await.unwrap();
-    locks[1].force_release().await.unwrap();
+    locks[1].revoke().await.unwrap();
     assert_eq!(timeout(SOON, guards.lost()).await.unwrap(), Cause::Revoked);
     assert_eq!(guards.state(), State::Lost(Cause::Revoked));
     assert_eq!(

@@ -118,7 +118,7 @@ pub(super) async fn try_lock_does_not_overtake_a_waiter_at_its_turn(fixture: Fix
     let next = mutex.clone();
     let mut waiting = Box::pin(async move { next.lock().await.unwrap() });
     assert!(poll_once(&mut waiting).is_pending());
-    mutex.force_release().await.unwrap();
+    mutex.revoke().await.unwrap();
     guard.lost().await;
     assert!(mutex.try_lock().await.unwrap().is_none());
     let waiting = tokio::spawn(waiting);

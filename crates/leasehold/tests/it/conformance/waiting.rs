@@ -70,7 +70,7 @@ pub(super) async fn waiters_get_the_lock_at_the_end_of_a_fixed_lease(fixture: Fi
 
 pub(super) async fn waiters_get_the_lock_after_a_forced_release(fixture: Fixture) {
     both_are_served(fixture, None, async |held, operator| {
-        let cut_off = operator.force_release().await.unwrap().unwrap();
+        let cut_off = operator.revoke().await.unwrap().unwrap();
         assert_eq!(cut_off.lease, held.lease_id());
         Some(held)
     })

@@ -47,7 +47,7 @@ impl Scenario {
         let guard = soon(waiter).await;
         let holder = mutex.inspect().await.unwrap().unwrap();
         assert_eq!(holder.lease, guard.lease_id());
-        mutex.force_release().await.unwrap();
+        mutex.revoke().await.unwrap();
         tokio::time::timeout(LONG, guard.lost()).await.unwrap();
         let again = b.mutex(guard.name()).unwrap().try_lock().await.unwrap();
         again.unwrap().release().await.unwrap();

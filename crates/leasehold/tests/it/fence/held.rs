@@ -195,7 +195,7 @@ async fn a_takeover_waits_for_the_transaction() {
         .execute(HELD, &[&"stock", &token])
         .await
         .unwrap();
-    let refused = mutex.force_release().await.unwrap_err();
+    let refused = mutex.revoke().await.unwrap_err();
     let named = refused.to_string().contains("leasehold.held");
     assert!(named && refused.is_transient(), "{refused}");
     // For its holder, and in the store.
@@ -313,7 +313,7 @@ async fn no_commit_is_stale() {
         let takeover = async {
             let mutex = next.mutex("stock").unwrap();
             // Refused while the transaction of the holder is open.
-            while let Err(error) = mutex.force_release().await {
+            while let Err(error) = mutex.revoke().await {
                 assert!(error.is_transient(), "{error}");
             }
             let guard = mutex.lock().await.unwrap();

@@ -79,7 +79,7 @@ fn the_next_is_served(fixture: &Fixture) {
     scenario.acquired(1, ACCEPTANCE + SPARE);
     scenario.children[2].assert_waiting();
 
-    let freed = scenario.runtime.block_on(scenario.operator.force_release());
+    let freed = scenario.runtime.block_on(scenario.operator.revoke());
     assert_eq!(freed.unwrap().unwrap().token.unwrap().get(), scenario.last);
     scenario.acquired(2, AT_ONCE);
     let outcome = scenario.children[1].execute("release", "released");

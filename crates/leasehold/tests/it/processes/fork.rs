@@ -82,7 +82,7 @@ fn fork_async(url: &str, name: &str, way: &str) {
             now(mutex.lock()).err(),
             now(mutex.try_lock()).err(),
             now(mutex.inspect()).err(),
-            now(mutex.force_release()).err(),
+            now(mutex.revoke()).err(),
             now(client.locks()).err(),
         ];
         for error in refused {
