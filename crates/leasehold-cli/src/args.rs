@@ -373,7 +373,7 @@ pub(crate) struct ShowArgs {
     pub(crate) json: bool,
 }
 
-/// Free a lock by force.
+/// Revoke a lock that another client holds.
 ///
 /// The holder is cut off: another client can acquire the lock. The holder is notified immediately if the
 /// store can push messages to it, as most can; otherwise its next renewal fails, after up to a third of

@@ -101,7 +101,7 @@ otherwise it has its own group. During the wait for the lock a signal ends lease
 that outlive the command go on without the lock, with a message. With --wait-all they keep the lock and get the signals.
 
 LOSS OF THE LOCK
-All processes of the command are stopped: TERM, and KILL after --kill-after. A lock that was freed by force, deleted or \
+All processes of the command are stopped: TERM, and KILL after --kill-after. A lock that was revoked, deleted or \
 taken over can have a new holder before the command has ended: for 500 ms, or for --kill-after if it is given. A process \
 of another user (sudo) cannot be stopped. leasehold names it on stderr and exits with the code of a lost lock when the \
 others have ended. If leasehold was killed, the lease ends by its ttl, although such a process goes on.

@@ -206,7 +206,7 @@ async fn taken(client: &Client, name: &str) -> String {
     };
     match mutex.inspect().await.ok().flatten() {
         Some(info) if info.min_hold => format!(
-            "; its lock stays taken for {}, unless leasehold release --force {} frees it",
+            "; its lock stays taken for {}, unless leasehold release --force {} revokes it",
             duration::format(info.time_left),
             shell::quote(name)
         ),

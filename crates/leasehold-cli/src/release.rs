@@ -54,7 +54,7 @@ fn refusal(client: &Client, info: &LockInfo) -> String {
         );
     }
     format!(
-        "{name} at {store} is held by {holder}, which alone releases it; --force frees it although the holder may \
+        "{name} at {store} is held by {holder}, which alone releases it; --force revokes it although the holder may \
          still work. Check it with: leasehold show {quoted}"
     )
 }
@@ -73,5 +73,5 @@ fn text(name: &str, place: &str, held: Option<&LockInfo>) -> String {
         let next = format!("{waiters}; the lock passes to the first one that can be notified");
         rows.push(("queue", next));
     }
-    format!("{name} was released by force\n{}", output::rows(&rows))
+    format!("{name} was revoked\n{}", output::rows(&rows))
 }

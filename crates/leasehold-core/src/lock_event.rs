@@ -39,8 +39,8 @@ pub enum LockEvent {
     /// This lease ended before its time: its holder released it, or a watchdog did after the death of its holder, or the
     /// store has lost its record.
     Released(LeaseId),
-    /// An operator revoked this lease: the lock was freed by force. Of several leases that are revoked together, the others are
-    /// reported as [`Released`](Self::Released).
+    /// An operator revoked this lease. Of several leases that are revoked together, the others are reported as
+    /// [`Released`](Self::Released).
     Revoked(LeaseId),
     /// The time of this lease has passed without a renewal.
     Expired(LeaseId),

@@ -79,9 +79,9 @@ impl LeaseOptions {
     /// The minimum hold, up to 24 h: a released lock stays taken until this time has passed since it was acquired. So a
     /// machine whose clock is a little behind does not run a short job again.
     ///
-    /// Meanwhile other clients are refused or wait, and [`LockInfo::min_hold`](crate::LockInfo::min_hold) is true. A forced
-    /// release ends the minimum hold. Only a release starts it: if the process dies or the lease is lost, the lock is free
-    /// at the end of the lease. Zero, the default, means no minimum hold. Over many masters it is at most the longest ttl.
+    /// Meanwhile other clients are refused or wait, and [`LockInfo::min_hold`](crate::LockInfo::min_hold) is true. A
+    /// revocation ends the minimum hold. Only a release starts it: if the process dies or the lease is lost, the lock is
+    /// free at the end of the lease. Zero, the default, turns it off. Over many masters it is at most the longest ttl.
     ///
     /// An owner that enters a lease again can only extend its minimum hold. A lease is not handed off to another task of
     /// this client before the end of its minimum hold.

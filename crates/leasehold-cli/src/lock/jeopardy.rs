@@ -130,7 +130,7 @@ pub(crate) fn describe_loss(cause: Cause) -> Cow<'static, str> {
             "the store has no record of it: it was restarted, failed over or emptied, or the record was \
              deleted or evicted"
         }
-        Cause::Revoked => "an operator freed it by force",
+        Cause::Revoked => "an operator revoked it",
         Cause::Unreachable => "the store did not renew it in time",
         Cause::NotReplicated => "too few replicas acknowledged its renewal in time",
         Cause::Paused => "it was not renewed in time, because this process was paused or too busy",

@@ -78,7 +78,7 @@ fn the_command_follows_the_name_with_and_without_a_double_dash() {
     }
 }
 
-/// Also after a failed command, until it is over or ended by force.
+/// Also after a failed command, until it is over or revoked.
 #[test]
 fn a_lock_stays_taken_for_its_minimum_hold() {
     let fixture = Fixture::new();

@@ -168,7 +168,7 @@ fn a_probe_fails_while_a_command_runs_on_without_its_leadership() {
     finish(follower);
 }
 
-/// The events of a leader, of one that waits, and of a lock that is freed by force.
+/// The events of a leader, of one that waits, and of a lock that is revoked.
 #[test]
 fn events_are_printed_as_they_happen() {
     let (_server, fixture) = Fixture::redis();

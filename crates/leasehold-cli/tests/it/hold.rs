@@ -426,7 +426,7 @@ fn a_loss_is_a_line_with_its_cause_and_an_exit_code() {
     };
     let hold = Hold::granted(&fixture, &["-q", "job"]);
     fixture.revoke("job");
-    let line = lost(hold, "revoked", "an operator freed it by force");
+    let line = lost(hold, "revoked", "an operator revoked it");
     assert_eq!(line["time_left_ms"], 0, "{line}");
     let fixed = ["--lease", "3s", "--at-least", "1h", "job"];
     let fixed = Hold::granted(&fixture, &fixed);

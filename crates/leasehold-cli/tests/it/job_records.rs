@@ -280,7 +280,7 @@ fn a_reset_says_that_the_lock_is_taken() {
     let message = reset();
     assert!(
         message.contains("; its lock stays taken for 59m ")
-            && message.ends_with(", unless leasehold release --force job frees it\n"),
+            && message.ends_with(", unless leasehold release --force job revokes it\n"),
         "{message}"
     );
 }

@@ -22,7 +22,7 @@ fn json(fixture: &Fixture, args: &[&str]) -> (i32, Value) {
     (code, checked(args[0], &text))
 }
 
-/// A lock that is free, then held with a waiter, then released by force.
+/// A lock that is free, then held with a waiter, then revoked.
 pub(crate) fn check(fixture: &Fixture, has_queue: bool) {
     check_free(fixture);
     let run = fixture.hold(&["--label", "nightly", "job"]);
@@ -202,7 +202,7 @@ fn locks_are_sorted_and_filtered() {
         "{}",
         stderr(&none)
     );
-    let text = "backup was released by force\ncut off    ";
+    let text = "backup was revoked\ncut off    ";
     assert!(
         printed(&fixture, &["release", "--force", "backup"])
             .1

@@ -115,7 +115,7 @@ fn a_run_that_its_fixed_lease_cuts_off_begins_no_minimum_hold() {
 }
 
 #[test]
-fn a_forced_release_ends_the_run_as_its_user_wants() {
+fn a_revocation_ends_the_run_as_its_user_wants() {
     let fixture = Fixture::new();
     let term = "trap 'echo term >> got; exit 0' TERM; echo in; while :; do sleep 0.02; done";
     let ignore = "echo in; until test -e go-on; do sleep 0.02; done; exit 6";
@@ -149,7 +149,7 @@ fn a_forced_release_ends_the_run_as_its_user_wants() {
         let output = run.finish();
         assert_eq!(output.status.code(), Some(wanted), "{args:?}");
         // Printed even by a quiet run.
-        let cause = "leasehold: job: the lock is lost: an operator freed it by force; ";
+        let cause = "leasehold: job: the lock is lost: an operator revoked it; ";
         assert!(stderr(&output).contains(cause), "{output:?}");
         let _ = std::fs::remove_file(fixture.path("go-on"));
     }

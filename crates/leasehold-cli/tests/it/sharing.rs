@@ -66,7 +66,7 @@ fn shared_runs_exclude_an_exclusive_one() {
 }
 
 #[test]
-fn a_forced_release_stops_all_runs() {
+fn a_revocation_stops_all_runs() {
     let fixture = Fixture::new();
     let readers = [0, 1].map(|_| fixture.hold(&["--shared", "job"]));
     fixture.revoke("job");

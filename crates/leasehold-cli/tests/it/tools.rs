@@ -144,7 +144,7 @@ impl Fixture {
         code(&mut self.run_script(args, "true"))
     }
 
-    /// Frees a lock by force.
+    /// Revokes a lock.
     pub(crate) fn revoke(&self, name: &str) {
         assert_eq!(code(&mut self.leasehold(["release", "--force", name])), 0);
     }

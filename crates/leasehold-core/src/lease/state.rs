@@ -71,7 +71,7 @@ pub enum Cause {
     /// The store no longer knows the lease: its record was deleted or evicted, or the store
     /// was restarted, failed over or emptied.
     Deleted,
-    /// An operator freed the lock.
+    /// An operator revoked the lease.
     Revoked,
     /// The store could not be reached, or did not reply, or could not renew.
     Unreachable,
@@ -123,7 +123,7 @@ impl fmt::Display for Cause {
             Self::Expired => "its fixed lease has ended",
             Self::TakenOver => "another holds the lock",
             Self::Deleted => "the store no longer knows the lease",
-            Self::Revoked => "an operator freed the lock",
+            Self::Revoked => "an operator revoked the lease",
             Self::Unreachable => "the store did not confirm a renewal",
             Self::NotReplicated => "too few replicas acknowledged a renewal in time",
             Self::Paused => {

@@ -84,7 +84,7 @@ pub enum Op {
         /// How many tokens the block has.
         tokens: TokenCount,
     },
-    /// End leases on behalf of an operator.
+    /// Revoke leases on behalf of an operator.
     Revoke(Whom),
     /// Serve the waiters, where another operation was unfinished. Every operation does so, but this one also looks for those
     /// that wait for a run which is complete.
@@ -442,7 +442,7 @@ pub enum Notice {
         /// The time to wait.
         ttl: Ttl,
     },
-    /// A holder was cut off by an operator.
+    /// An operator revoked a lease.
     Revoked {
         /// The lease that held.
         lease: LeaseId,

@@ -68,7 +68,7 @@ impl Driver {
                 outcome: Outcome::Revoked(leases),
                 ..
             } => return Ok(leases),
-            Reply::Applied { .. } => Error::new(ErrorKind::Store, "the lock was not freed"),
+            Reply::Applied { .. } => Error::new(ErrorKind::Store, "the lease was not revoked"),
             Reply::Rejected(error) | Reply::Unknown(error) => error,
         };
         Err(self.context.name_error(error, key))

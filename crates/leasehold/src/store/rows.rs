@@ -37,7 +37,7 @@ impl Damage {
     pub(super) fn message(self, word: &str) -> String {
         match self {
             Self::Lock => format!(
-                "its record is damaged ({word}); make sure that the lock is not held, then release it by force"
+                "its record is damaged ({word}); make sure that the lock is not held, then revoke it"
             ),
             Self::Latch => format!("the latch is damaged ({word}); reset it"),
             Self::Note => format!("its completion record or value is damaged ({word}); remove it"),

@@ -55,7 +55,7 @@ pub(super) trait Table: Source {
         changes.head.map_or(Ok(()), |head| self.put_head(head))
     }
 
-    /// Repairs damage, if that is what the operation is for. A forced release removes everything except the notes, and
+    /// Repairs damage, if that is what the operation is for. A revocation removes everything except the notes, and
     /// keeps the counter and the holder of a mutex if they can be read.
     fn repair_damage(&mut self, op: &Op, damage: Damage) -> Result<bool, Self::Error> {
         match (op, damage) {

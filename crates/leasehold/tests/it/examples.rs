@@ -58,8 +58,8 @@ fn each_that_ends_prints_what_it_shows() {
         (
             "run_until_lost",
             "importing under token #\n\
-             stopped: lock \"import\" at STORE: the lease is lost: an operator freed the lock\n\
-             stopped: an operator freed the lock\n",
+             stopped: lock \"import\" at STORE: the lease is lost: an operator revoked the lease\n\
+             stopped: an operator revoked the lease\n",
         ),
         ("blocking", "four threads, one at a time\none lease: true\n"),
         (

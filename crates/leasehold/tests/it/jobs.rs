@@ -68,7 +68,7 @@ async fn a_completion_without_a_reply_is_stored_again() {
     }
 }
 
-/// The only attempt was applied or not, and an operator frees the lock before the next one.
+/// The only attempt was applied or not, and an operator revokes the lease before the next one.
 #[tokio::test]
 async fn after_a_loss_the_record_tells_whether_the_run_is_complete() {
     for (fault_mode, has_outer) in faults() {
@@ -78,8 +78,8 @@ async fn after_a_loss_the_record_tells_whether_the_run_is_complete() {
         harness.store.set(fault_mode);
         let mut completing = pin!(run.complete());
         assert!(poll_once(completing.as_mut()).await.is_none());
-        let freed = harness.stranger().revoke().await.unwrap();
-        assert_eq!(freed.is_some(), has_outer || !is_complete);
+        let cut_off = harness.stranger().revoke().await.unwrap();
+        assert_eq!(cut_off.is_some(), has_outer || !is_complete);
         harness.store.set(FaultMode::None);
         harness.advance(SECOND).await;
         match completing.await {

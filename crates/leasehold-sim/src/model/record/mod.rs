@@ -3,7 +3,7 @@
 //! Each client acquires the lock once, waits in the queue if another has it, renews and enters its lease, and releases
 //! it. The release is sent with the rest of the minimum hold, and perhaps again with what is left of it then; without
 //! one if the lease was lost before. A message may take any time and run any number of times, a client may die, and an
-//! operator may free the lock. Time passes in ticks, and the exploration has no horizon.
+//! operator may revoke the lease. Time passes in ticks, and the exploration has no horizon.
 
 mod rule;
 mod setup;
@@ -188,7 +188,7 @@ impl Model for Record {
             let mut next = *state;
             next.revocations -= 1;
             self.revoke(&mut next);
-            take(&"an operator frees the lock", next);
+            take(&"an operator revokes the lease", next);
         }
     }
 

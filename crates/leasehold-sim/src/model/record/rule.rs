@@ -98,7 +98,7 @@ impl Record {
         outcome
     }
 
-    /// An operator frees the lock.
+    /// An operator revokes the lease.
     pub(super) fn revoke(&self, state: &mut State) {
         let before = state.hold;
         self.run(state, &Op::Revoke(Whom::All));

@@ -17,7 +17,7 @@ setup! {
         min_hold: u8 = 4,
         /// By how many ticks the clock of each client may gain on that of the store, at any moments.
         gain: u8 = 0,
-        /// How often an operator frees the lock.
+        /// How often an operator revokes the lease.
         revocations: u8 = 1,
         /// The rule that is changed.
         mutation: Option<Mutation> = None,

@@ -11,7 +11,7 @@ pub(crate) struct State {
     pub(super) remaining: u8,
     /// The clients in the queue, from 1, the head first. 0: none.
     queue: [u8; CLIENTS],
-    /// How often an operator will free the lock.
+    /// How often an operator will revoke the lease.
     pub(super) revocations: u8,
     /// For how many ticks the lock must stay taken: to the end of the minimum hold, counted from the grant.
     pub(super) reserved: u8,

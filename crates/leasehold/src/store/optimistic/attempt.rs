@@ -267,7 +267,7 @@ fn is_repair(request: &crate::store::api::Request) -> bool {
     matches!(request.op, Op::Revoke(Whom::All))
 }
 
-/// The error of a damaged document. Whatever is damaged there, only a forced release replaces it.
+/// The error of a damaged document. Whatever is damaged there, only a revocation replaces it.
 pub(super) fn damaged(DamagedText(_, word): DamagedText) -> Error {
     DamagedText(Damage::Lock, word).into()
 }

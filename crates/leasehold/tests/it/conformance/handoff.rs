@@ -241,7 +241,7 @@ pub(super) async fn a_lease_that_was_handed_off_is_not_entered_again(fixture: Fi
 }
 
 /// The lease is deleted while it is on its way through the tasks of a process.
-pub(super) async fn a_forced_release_ends_the_chain(fixture: Fixture) {
+pub(super) async fn a_revocation_ends_the_chain(fixture: Fixture) {
     let name = fresh_name("chain");
     let client = fixture.client_with(unlimited()).await;
     let (rival, rival_recorder) = fixture.recorded(Client::builder()).await;

@@ -116,8 +116,8 @@ pub(super) async fn a_stale_guard_does_not_affect_the_new_holder(fixture: Fixtur
     guard.release().await.unwrap();
 }
 
-pub(super) async fn a_forced_release_makes_the_holder_lost(fixture: Fixture) {
-    let name = fresh_name("force");
+pub(super) async fn a_revocation_makes_the_holder_lost(fixture: Fixture) {
+    let name = fresh_name("revoked");
     let (holder, operator) = (fixture.client().await, fixture.client().await);
     let mutex = holder.mutex(&name).unwrap();
     let guard = mutex.lock().await.unwrap();

@@ -118,8 +118,8 @@ pub(super) async fn a_lost_lease_begins_none(fixture: Fixture) {
     }
 }
 
-pub(super) async fn a_forced_release_ends_it(fixture: Fixture) {
-    let name = fresh_name("forced");
+pub(super) async fn a_revocation_ends_it(fixture: Fixture) {
+    let name = fresh_name("revoked");
     let [client, other] = [fixture.client().await, fixture.client().await];
     let mutex = client.mutex(&name).unwrap();
     let mutex = with_options(&mutex, LeaseOptions::new().min_hold(HOUR));
@@ -128,8 +128,8 @@ pub(super) async fn a_forced_release_ends_it(fixture: Fixture) {
     let token = guard.token();
     guard.release().await.unwrap();
     let waiter = spawn_waiter(&other);
-    let freed = mutex.revoke().await.unwrap().unwrap();
-    assert!(freed.min_hold, "{freed:?}");
+    let cut_off = mutex.revoke().await.unwrap().unwrap();
+    assert!(cut_off.min_hold, "{cut_off:?}");
     let next = soon(waiter).await;
     assert!(next.token() > token);
     next.release().await.unwrap();

@@ -81,7 +81,7 @@ conformance! {
         elections::the_events_of_a_lock_come_in_their_order,
         holding::tasks_on_two_clients_exclude_each_other,
         holding::a_stale_guard_does_not_affect_the_new_holder,
-        holding::a_forced_release_makes_the_holder_lost,
+        holding::a_revocation_makes_the_holder_lost,
         jobs::jobs_are_refused_where_no_completions_are_kept,
         latches::it_opens_when_all_have_arrived_or_is_not_made,
         leases::a_fixed_lease_ends_on_time_and_is_not_renewed,
@@ -92,13 +92,13 @@ conformance! {
         listings::waiters_are_described_in_their_order,
         listings::namespaces_and_tenants_are_separate,
         min_hold::a_released_lock_stays_taken_until_its_end,
-        min_hold::a_forced_release_ends_it,
+        min_hold::a_revocation_ends_it,
         operations::the_same_operation_twice_equals_once,
         sharing::shared_locks_are_made_or_refused_with_a_reason,
         sharing::a_set_is_held_as_a_whole_or_not_at_all,
         waiting::waiters_get_the_lock_after_a_release,
         waiting::waiters_get_the_lock_at_the_end_of_a_fixed_lease,
-        waiting::waiters_get_the_lock_after_a_forced_release,
+        waiting::waiters_get_the_lock_after_a_revocation,
         waiting::a_timeout_ends_the_waiting,
     }
     // Where a client is notified of a change that another one made.
@@ -133,7 +133,7 @@ conformance! {
     // What the rule and the client decide. The random histories of each store compare its replies and notices with the
     // rule.
     rule {
-        handoff::a_forced_release_ends_the_chain,
+        handoff::a_revocation_ends_the_chain,
         handoff::after_the_limit_of_handoffs_the_process_joins_the_queue_again,
         jobs::a_lease_is_not_handed_off_to_a_run,
         jobs::a_run_that_failed_keeps_the_lock_for_a_while,
@@ -151,7 +151,7 @@ conformance! {
         sharing::permits_are_given_back_and_taken_by_a_resize,
         sharing::readers_of_a_client_share_a_lease,
         sharing::fixed_leases_are_not_shared,
-        sharing::a_forced_release_ends_the_leases_of_all_holders,
+        sharing::a_revocation_ends_the_leases_of_all_holders,
         sharing::permits_are_shared_and_waited_for_in_order,
         sharing::a_set_has_locks_of_several_kinds,
         trying::try_lock_overtakes_no_waiter,

@@ -364,7 +364,7 @@ pub(super) async fn an_upgrade_that_is_dropped_holds_nothing(fixture: Fixture) {
     nothing_is_left(&fixture, &fixture.key(a.name()), &[&first, &second]).await;
 }
 
-pub(super) async fn a_forced_release_ends_the_leases_of_all_holders(fixture: Fixture) {
+pub(super) async fn a_revocation_ends_the_leases_of_all_holders(fixture: Fixture) {
     let [(client, a), (_, b)] = semaphores(&fixture, 2).await;
     let permits = [a.acquire().await.unwrap(), b.acquire().await.unwrap()];
     let mutex = client.mutex(a.name()).unwrap();

@@ -68,7 +68,7 @@ pub(super) async fn waiters_get_the_lock_at_the_end_of_a_fixed_lease(fixture: Fi
     assert!(waited >= LEASE && waited < SOON / 2, "{waited:?}");
 }
 
-pub(super) async fn waiters_get_the_lock_after_a_forced_release(fixture: Fixture) {
+pub(super) async fn waiters_get_the_lock_after_a_revocation(fixture: Fixture) {
     both_are_served(fixture, None, async |held, operator| {
         let cut_off = operator.revoke().await.unwrap().unwrap();
         assert_eq!(cut_off.lease, held.lease_id());

@@ -67,7 +67,7 @@ impl Scenario {
     }
 }
 
-/// The next process is granted a lock that is released, whose holder has died, or that an operator has released.
+/// The next process is granted a lock that is released, whose holder has died, or that an operator has revoked.
 fn the_next_is_served(fixture: &Fixture) {
     let mut scenario = Scenario::start(fixture, 5);
     scenario.children[0].release();
@@ -79,8 +79,8 @@ fn the_next_is_served(fixture: &Fixture) {
     scenario.acquired(1, ACCEPTANCE + SPARE);
     scenario.children[2].assert_waiting();
 
-    let freed = scenario.runtime.block_on(scenario.operator.revoke());
-    assert_eq!(freed.unwrap().unwrap().token.unwrap().get(), scenario.last);
+    let found = scenario.runtime.block_on(scenario.operator.revoke());
+    assert_eq!(found.unwrap().unwrap().token.unwrap().get(), scenario.last);
     scenario.acquired(2, AT_ONCE);
     let outcome = scenario.children[1].execute("release", "released");
     assert_eq!(outcome, "Lost");

@@ -47,7 +47,7 @@ async fn listed(client: &TestClient, query: Query) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn a_damaged_document_is_repaired_by_a_forced_release_only() {
+async fn a_damaged_document_is_repaired_by_a_revocation_only() {
     for text in damaged() {
         let documents = InMemory::default();
         let [client] = clients(&documents);
@@ -61,7 +61,7 @@ async fn a_damaged_document_is_repaired_by_a_forced_release_only() {
             let Reply::Rejected(error) = client.send(op).await else {
                 panic!("it cannot be read");
             };
-            assert!(error.to_string().contains("release it by force"), "{error}");
+            assert!(error.to_string().contains("revoke it"), "{error}");
         }
         let revoked = client.apply(Op::Revoke(Whom::All)).await;
         assert_eq!(revoked, Outcome::Revoked(Vec::new()));
@@ -97,7 +97,7 @@ async fn a_damaged_document_hides_no_other_lock_and_no_other_completion() {
         (error.lock(), error.store()),
         (Some("bad"), Some("documents:"))
     );
-    assert!(error.to_string().contains("release it by force"), "{error}");
+    assert!(error.to_string().contains("revoke it"), "{error}");
     assert_eq!(completions().await.unwrap(), ["done"]);
 
     put(&documents, key("bad"), note);
