@@ -106,7 +106,7 @@ impl<S: Source> Transaction<'_, S> {
         };
         self.leave(waiter.as_ref());
         let number = self.free_number(request.claim)?;
-        let holder = self.admit(Holder {
+        let holder = self.add_holder(Holder {
             lease: request.lease,
             is_reserved: false,
             count: request.count,
@@ -165,7 +165,7 @@ impl<S: Source> Transaction<'_, S> {
         self.end_conversion(lease)?;
         match rest {
             Some(rest) => self.reserve(holder, rest),
-            None => self.dismiss(&holder),
+            None => self.remove_holder(&holder),
         }
         Ok(Outcome::Released)
     }
@@ -225,7 +225,7 @@ impl<S: Source> Transaction<'_, S> {
         for holder in &holders {
             let lease = holder.lease;
             self.end_conversion(lease)?;
-            self.dismiss(holder);
+            self.remove_holder(holder);
             self.head.revoked = Some((lease, until));
             self.notices.push(Notice::Revoked { lease });
         }
@@ -277,7 +277,7 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     /// Adds a holder.
-    pub(super) fn admit(&mut self, holder: Holder) -> Holder {
+    pub(super) fn add_holder(&mut self, holder: Holder) -> Holder {
         if let Body::Leases(leases) = &mut self.head.body {
             leases.count(&holder);
         }
@@ -287,7 +287,7 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     /// Removes a holder.
-    fn dismiss(&mut self, holder: &Holder) {
+    fn remove_holder(&mut self, holder: &Holder) {
         let Body::Leases(leases) = &mut self.head.body else {
             return;
         };

@@ -173,7 +173,7 @@ impl<S: Source> Transaction<'_, S> {
         let number = self.free_number(claim)?;
         let holder = match holder {
             Some(holder) => self.store_converted(&holder, claim.weight(), first, ttl),
-            None => self.admit(Holder {
+            None => self.add_holder(Holder {
                 lease,
                 is_reserved: false,
                 count: NonZeroU32::MIN,

@@ -128,8 +128,8 @@ impl StoreKind {
                  nobody would see both; use any other store, such as PostgreSQL, etcd or a single Redis server",
             ),
             (Feature::Semaphores, Self::Masters) => Some(
-                "this store keeps no semaphores: three masters with two permits each would admit three clients; use \
-                 any other store, such as PostgreSQL, etcd or a single Redis server",
+                "this store keeps no semaphores: three masters with two permits each would grant them to three clients; \
+                 use any other store, such as PostgreSQL, etcd or a single Redis server",
             ),
             (Feature::RwLocks, Self::Masters) => Some(
                 "this store keeps no read-write locks: over many masters, readers would have to write their token back to a \

@@ -98,7 +98,7 @@ local function store(id, holder)
     end
 end
 
-local function dismiss(id, holder)
+local function remove_holder(id, holder)
     must('HDEL', record, id)
     used = used - holder.weight
     if used == 0 then
@@ -108,14 +108,14 @@ local function dismiss(id, holder)
 end
 
 -- Stores a new holder, and removes it from the queue by a function. If that fails, it is no holder.
-local function admit(id, holder, remove, ...)
+local function add_holder(id, holder, remove, ...)
     -- Changes nothing. It proves that the permits can be taken back.
     must('HDEL', record, id)
     used = used + holder.weight
     store(id, holder)
     local removed, failure = pcall(remove, ...)
     if not removed then
-        dismiss(id, holder)
+        remove_holder(id, holder)
         error(failure)
     end
 end
@@ -209,13 +209,13 @@ local function grant(head, holder, about)
             weight = head.weight, number = number, count = '1', first = first, ends = ends,
             since = about and match(about, '^%d+') or '',
         }
-        admit(head.lease, holder, must, 'LTRIM', queue, 2, -1)
+        add_holder(head.lease, holder, must, 'LTRIM', queue, 2, -1)
         smallest = smallest or first
         if notify(record, head.lease, first, ttl, head.subscribers, about, share_of(holder, smallest)) then
             owes_next = true
         else
             -- Its connection is closed, or it cannot be notified.
-            dismiss(head.lease, holder)
+            remove_holder(head.lease, holder)
         end
     end
     passed = passed + PASS_GRANT
@@ -358,7 +358,7 @@ local function acquire()
         holder = {
             weight = op.weight, number = number, count = op.count, first = first, ends = ends, since = asked or '',
         }
-        admit(lease, holder, leave, queue, lease)
+        add_holder(lease, holder, leave, queue, lease)
     end
     return granted(holder, not met and asked, last)
 end
@@ -492,7 +492,7 @@ local function revoke()
         local holder = find(id, ':', 1, true) and holder_of(id)
         if holder then
             end_conversion(id)
-            dismiss(id, holder)
+            remove_holder(id, holder)
             revoked[#revoked + 1] = id
             notify_revoked(record, id)
         end
@@ -524,7 +524,7 @@ local function of_holder(holder)
     end
     end_conversion(lease)
     if op.rest == '' then
-        dismiss(lease, holder)
+        remove_holder(lease, holder)
     else
         holder.count, holder.ends, owes_next = '0', now + op.rest * 1000, true
         store(lease, holder)
