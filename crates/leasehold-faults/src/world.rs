@@ -55,11 +55,11 @@ impl Recording {
         run: &Run,
         label: &str,
         has_times: bool,
-        world: history::World,
+        world: history::WorldInfo,
     ) -> CheckReport {
         let moved = clock::wall_offset().abs_diff(self.wall) > WALL_DRIFT_MAX;
         let wall = (has_times && !moved).then_some(self.wall);
-        let note = Note::World(history::World { wall, ..world });
+        let note = Note::World(history::WorldInfo { wall, ..world });
         self.journal.record(&note);
         run.check(self.directory.path(), label)
     }

@@ -8,7 +8,7 @@ use super::report::{CheckReport, Count};
 use crate::clock::{MILLI, Nanos};
 use crate::history::{
     Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, ObservationKind,
-    ObservedLeader, Sample, Share, World,
+    ObservedLeader, Sample, Share, WorldInfo,
 };
 
 /// An interval in which a holder relies on a lock.
@@ -135,7 +135,7 @@ impl Facts {
 
     fn take_note(&mut self, at: Nanos, note: Note) {
         match note {
-            Note::World(World {
+            Note::World(WorldInfo {
                 wall,
                 servers,
                 replicated,

@@ -18,7 +18,7 @@ use crate::history::Fault::{
 };
 use crate::history::{
     Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, ObservationKind, Process,
-    Sample, World,
+    Sample, WorldInfo,
 };
 
 const TTL: u64 = 90;
@@ -30,7 +30,7 @@ struct Builder(History);
 
 impl Builder {
     fn world(wall: Option<u64>, servers: usize, watched: bool) -> Self {
-        let world = World {
+        let world = WorldInfo {
             wall,
             servers,
             replicated: false,

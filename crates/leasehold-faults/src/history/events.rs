@@ -160,7 +160,7 @@ impl LeaseState {
 /// An event in the campaign.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Note {
-    World(World),
+    World(WorldInfo),
     Fault(FaultEvent),
     Sampled(Sample),
     Wrote(FencedWrite),
@@ -180,7 +180,7 @@ pub(crate) enum Note {
 
 /// What the checker needs to know of a world.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct World {
+pub(crate) struct WorldInfo {
     /// The difference between the time in a token and the instant of its grant. `None`: tokens have no such time, as
     /// the server's clock is set in this world.
     pub(crate) wall: Option<Nanos>,

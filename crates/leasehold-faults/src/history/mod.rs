@@ -31,7 +31,7 @@ mod journal;
 pub(crate) use self::directory::{History, Process, file_of, read};
 pub(crate) use self::events::{
     Event, FencedWrite, HoldEvent, LeaseState, Note, ObservationKind, ObservedLeader, Sample,
-    Share, World,
+    Share, WorldInfo,
 };
 pub(crate) use self::faults::{Fault, FaultEvent};
 pub(crate) use self::journal::{EventReader, Journal};

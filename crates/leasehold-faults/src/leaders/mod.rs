@@ -75,10 +75,10 @@ fn lead(run: &Run, kind: StoreKind) -> Outcome {
     world.finish();
     // The tokens of a file have the time of its own clock.
     let has_times = kind != StoreKind::File;
-    let note = history::World {
+    let note = history::WorldInfo {
         servers: kind.servers(),
         replicated: kind.keeps_grants(),
-        ..history::World::default()
+        ..history::WorldInfo::default()
     };
     let report = world.recording.check(run, "", has_times, note);
     Outcome {

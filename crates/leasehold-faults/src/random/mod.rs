@@ -200,9 +200,9 @@ fn run_round<S: Store>(run: &Run, round: u64, plans: Vec<Plan>) -> CheckReport {
     });
     let mut all = CheckReport::default();
     for (number, world) in worlds.iter().enumerate() {
-        let note = history::World {
+        let note = history::WorldInfo {
             servers: world.plan.servers,
-            ..history::World::default()
+            ..history::WorldInfo::default()
         };
         let label = format!("-{round}-{number}");
         let has_times = S::HAS_TIMES && !world.plan.clock;

@@ -131,10 +131,10 @@ impl World {
 
     /// Checks the history so far, and adds its violations to an outcome.
     pub(super) fn check(&self, run: &Run, watched: bool, outcome: &mut Outcome) {
-        let world = history::World {
+        let world = history::WorldInfo {
             servers: 1,
             watched,
-            ..history::World::default()
+            ..history::WorldInfo::default()
         };
         outcome
             .report

@@ -77,7 +77,7 @@ fn killed_after_grant(refused: bool, election: &str) -> Builder {
 
 /// Two leaders at the same time, in a world with replicas that acknowledge each grant or not.
 fn overlap(replicated: bool) -> Builder {
-    let world = World {
+    let world = WorldInfo {
         wall: Some(0),
         servers: 1,
         replicated,
