@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::jobs::NAMES as JOBS;
 pub(crate) use self::shares::NAMES as SHARED_NAMES;
 use super::fence::Fence;
-use super::hold::{Hold, LeaseLength, sleep_up_to};
+use super::hold::{LeaseLength, LiveHold, sleep_up_to};
 use super::{SHUTDOWN_TIMEOUT, Shared, stalls};
 use crate::history::{Event, HoldEvent};
 
@@ -130,7 +130,7 @@ impl Cycle {
         let Some(guard) = self.acquire(mutex, method, hold).await? else {
             return Ok(());
         };
-        let outer = Hold::begin(&shared, &stop, hold, &guard, options);
+        let outer = LiveHold::begin(&shared, &stop, hold, &guard, options);
         let half = self.duration() / 2;
         outer.work(&mut self.fence, &mut self.rng, half).await;
         let reentered = match reenter {
@@ -144,7 +144,7 @@ impl Cycle {
     }
 
     /// Re-enters a lock that its owner holds, and releases that hold.
-    async fn reenter(&mut self, mutex: &Mutex, outer: &Hold<'_>) -> Result<(), Error> {
+    async fn reenter(&mut self, mutex: &Mutex, outer: &LiveHold<'_>) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         let options = self.lease_options();
         let mutex = with_options(mutex, options)?;
@@ -155,7 +155,7 @@ impl Cycle {
             return Ok(());
         };
         let stop = self.stop.clone();
-        let inner = Hold::begin(&shared, &stop, hold, &guard, options);
+        let inner = LiveHold::begin(&shared, &stop, hold, &guard, options);
         // It is a lease of its own if the outer one was lost meanwhile.
         let same_lease = guard.lease_id() == outer.guard.lease_id();
         if same_lease {
@@ -178,7 +178,7 @@ impl Cycle {
         let (fence, rng) = (&mut self.fence, &mut self.rng);
         let work = mutex.run(async |guard| {
             let _releasing = RecordsReleasing(&shared, hold);
-            let inside = Hold::begin(&shared, &stop, hold, guard, options);
+            let inside = LiveHold::begin(&shared, &stop, hold, guard, options);
             inside.work(fence, rng, duration).await;
         });
         let outcome = tokio::select! {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::fence::Fence;
-use super::hold::{Hold, LeaseLength, sleep_up_to};
+use super::hold::{LeaseLength, LiveHold, sleep_up_to};
 use super::{SHUTDOWN_TIMEOUT, Shared, stalls};
 use crate::history::{Event, HoldEvent, ObservedLeader};
 
@@ -182,7 +182,7 @@ impl Candidate {
             ttl: Duration::from_millis(self.shared.config.ttl_ms),
             fixed: false,
         };
-        let lead = Hold::begin(&self.shared, &resign, hold, &leadership, options);
+        let lead = LiveHold::begin(&self.shared, &resign, hold, &leadership, options);
         if self.rng.u8(..4) == 0 {
             let value = self.value(hold) + " again";
             let proclaim = resign.run_until_cancelled(leadership.proclaim(value));

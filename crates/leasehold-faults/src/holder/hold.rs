@@ -24,7 +24,7 @@ pub(super) struct LeaseLength {
 }
 
 /// A hold of this process, from its grant on.
-pub(super) struct Hold<'a> {
+pub(super) struct LiveHold<'a> {
     shared: &'a Shared,
     stop: &'a CancellationToken,
     pub(super) number: u64,
@@ -33,7 +33,7 @@ pub(super) struct Hold<'a> {
     pub(super) fenced: bool,
 }
 
-impl<'a> Hold<'a> {
+impl<'a> LiveHold<'a> {
     /// Records the grant.
     pub(super) fn begin(
         shared: &'a Shared,

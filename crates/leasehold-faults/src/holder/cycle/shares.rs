@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{Error, Guard};
 
-use super::super::hold::{Hold, LeaseLength};
+use super::super::hold::{LeaseLength, LiveHold};
 use super::Cycle;
 use crate::history::{HoldEvent, Share};
 
@@ -91,7 +91,7 @@ impl Cycle {
             (self.shared.clone(), self.stop.clone(), self.duration() / 2);
         let ttl = Duration::from_millis(shared.config.ttl_ms);
         let options = LeaseLength { ttl, fixed: false };
-        let mut hold = Hold::begin(&shared, &stop, number, guard, options);
+        let mut hold = LiveHold::begin(&shared, &stop, number, guard, options);
         hold.fenced = fenced;
         hold.work(&mut self.fence, &mut self.rng, duration).await;
         self.shared.record(number, HoldEvent::Releasing);
