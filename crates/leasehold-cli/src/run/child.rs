@@ -17,7 +17,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::signal::unix::{Signal as SignalStream, SignalKind};
 
 use super::processes::{self, Sent, Tree};
-use super::protocol::{self, Order, Report, ToGuardian};
+use super::protocol::{self, GuardianReport, Order, ToGuardian};
 use super::spawn::spawn_guardian;
 use super::start_error;
 use crate::args::RunArgs;
@@ -115,11 +115,11 @@ impl Child {
         sent.map_err(failed)?;
         let line = self.first_report().await.map_err(failed)?;
         match line.as_deref().and_then(protocol::decode) {
-            Some(Report::Running(pid)) => {
+            Some(GuardianReport::Running(pid)) => {
                 self.command = Pid::from_raw(pid);
                 Ok(())
             }
-            Some(Report::Failed(errno)) => {
+            Some(GuardianReport::Failed(errno)) => {
                 let error = io::Error::from_raw_os_error(errno);
                 Err(start_error::explain(&args.name, &args.command, error))
             }
@@ -206,8 +206,10 @@ impl Child {
         tokio::select! {
             report = self.reports.next_line(), if self.guardian.is_some() => match report {
                 Ok(Some(line)) => match protocol::decode(&line) {
-                    Some(Report::Ended(status)) => self.status = Some(ExitStatus::from_raw(status)),
-                    Some(Report::Empty) => self.empty = true,
+                    Some(GuardianReport::Ended(status)) => {
+                        self.status = Some(ExitStatus::from_raw(status));
+                    }
+                    Some(GuardianReport::Empty) => self.empty = true,
                     _ => {}
                 },
                 _ => self.guardian_ended(),

@@ -31,7 +31,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
 use super::processes::{self, Tree};
-use super::protocol::{Order, Report, ToGuardian, decode, encode};
+use super::protocol::{GuardianReport, Order, ToGuardian, decode, encode};
 use super::spawn::{die_with_parent, inherited_channel, spawn};
 use crate::{signals, stderr, variables};
 
@@ -55,7 +55,7 @@ pub(crate) fn guard() -> Option<u8> {
     // The runner learns of a failure from the report, or from the end of the channel.
     let done = serve(&channel).inspect_err(|error| {
         let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
-        send(&channel, &Report::Failed(errno));
+        send(&channel, &GuardianReport::Failed(errno));
     });
     Some(u8::from(done.is_err()))
 }
@@ -74,7 +74,7 @@ fn serve(channel: &UnixStream) -> io::Result<()> {
     processes::adopt_orphans()?;
     let (sender, events) = mpsc::channel();
     let command = start(&order)?;
-    send(channel, &Report::Running(command.as_raw_pid()));
+    send(channel, &GuardianReport::Running(command.as_raw_pid()));
     let message_sender = sender.clone();
     thread::Builder::new().spawn(move || forward(messages, &message_sender))?;
     let reports = channel.try_clone()?;
@@ -116,7 +116,7 @@ fn start(order: &Order) -> io::Result<Pid> {
 }
 
 /// Sends a report. The death of the runner is noticed by the end of the channel.
-fn send(mut channel: &UnixStream, report: &Report) {
+fn send(mut channel: &UnixStream, report: &GuardianReport) {
     let _ = encode(report).and_then(|line| channel.write_all(&line));
 }
 
@@ -141,7 +141,7 @@ fn reap(command: Pid, reports: &UnixStream, sender: &mpsc::Sender<Event>) {
         };
         match wait(options) {
             Ok(Some((pid, status))) if pid == command => {
-                ended = Some(Report::Ended(status.as_raw()));
+                ended = Some(GuardianReport::Ended(status.as_raw()));
             }
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => {
@@ -150,7 +150,7 @@ fn reap(command: Pid, reports: &UnixStream, sender: &mpsc::Sender<Event>) {
                 }
             }
             Err(_) => {
-                send(reports, &Report::Empty);
+                send(reports, &GuardianReport::Empty);
                 if let Some(report) = ended {
                     send(reports, &report);
                 }

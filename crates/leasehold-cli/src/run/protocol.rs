@@ -43,7 +43,7 @@ pub(super) struct Order {
 
 /// A message from the guardian.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Report {
+pub(super) enum GuardianReport {
     /// The command runs as this process.
     Running(i32),
     /// It could not be started, by the number of the error.
