@@ -112,7 +112,7 @@ pub(crate) trait Model {
 
 /// The result of an exploration.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct ExplorationReport {
     /// How many states were found.
     pub states: usize,
     /// The most acquisitions that succeeded in one of them.
@@ -128,8 +128,8 @@ pub(super) const NOT_FOUND: &str = "a step that is not found again";
 ///
 /// It stops early when `stop_after` properties are violated and two acquisitions have succeeded. `None`: visits all
 /// states.
-pub(crate) fn explore<M: Model>(model: &M, stop_after: Option<usize>) -> Report {
-    let mut report = Report::default();
+pub(crate) fn explore<M: Model>(model: &M, stop_after: Option<usize>) -> ExplorationReport {
+    let mut report = ExplorationReport::default();
     // The states by their numbers, each with the number of its predecessor.
     let mut states = IndexMap::<_, u32, _>::with_hasher(FixedState::default());
     for state in model.initial() {

@@ -19,7 +19,7 @@ mod times;
 mod tokens;
 mod watchdog;
 
-use super::explore::{Model, Report, explore};
+use super::explore::{ExplorationReport, Model, explore};
 use super::failover::Failover;
 
 /// The document with the table of the results.
@@ -33,7 +33,7 @@ pub struct Row {
     breaks: Option<Vec<&'static str>>,
     /// The row of an independent model of the same, and its number of states.
     pub independent: &'static str,
-    explore: Box<dyn Fn(Option<usize>) -> Report>,
+    explore: Box<dyn Fn(Option<usize>) -> ExplorationReport>,
 }
 
 /// The size of the models.
@@ -71,13 +71,13 @@ impl Row {
     /// Visits its states, or stops when `stop_after` properties are violated and two acquisitions have succeeded.
     /// `None`: visits all states.
     #[must_use]
-    pub fn explore(&self, stop_after: Option<usize>) -> Report {
+    pub fn explore(&self, stop_after: Option<usize>) -> ExplorationReport {
         (self.explore)(stop_after)
     }
 
     /// How a report differs from the expected result.
     #[must_use]
-    pub fn faults(&self, report: &Report) -> Vec<String> {
+    pub fn faults(&self, report: &ExplorationReport) -> Vec<String> {
         let mut faults = Vec::new();
         if report.successes < 2 {
             faults.push(format!("at most {} successes", report.successes));
