@@ -11,7 +11,7 @@ use leasehold_core::{
     Token, Ttl, ValueWriter,
 };
 
-use super::Hold;
+use super::LeaseToken;
 use super::calls::{Call, Calls, Context, Purpose};
 use super::report::Occurrence;
 use super::runs::Run;
@@ -64,7 +64,7 @@ impl Holder {
         }
     }
 
-    pub(super) fn hold(&self, now: Instant) -> Option<Hold> {
+    pub(super) fn hold(&self, now: Instant) -> Option<LeaseToken> {
         let is_relied_on = match self.lease.state(now) {
             State::Held { until } | State::Jeopardy { until, .. } => now < until,
             State::Lost(_) => false,
@@ -73,7 +73,7 @@ impl Holder {
     }
 
     /// What it relies on again once the store has confirmed its lease, which a node may have kept during a pause.
-    pub(super) fn unconfirmed(&self, now: Instant) -> Option<Hold> {
+    pub(super) fn unconfirmed(&self, now: Instant) -> Option<LeaseToken> {
         let is_paused = !self.lease.state(now).is_lost() && self.hold(now).is_none();
         is_paused.then_some((self.id, self.token))
     }

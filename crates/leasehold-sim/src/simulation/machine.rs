@@ -7,7 +7,7 @@ use super::calls::Context;
 use super::client::{Client, Message};
 use super::clock::DriftingClock;
 use super::watching::{Link, Watching};
-use super::{Event, Hold, Network, Occurrence, Setup, Simulation, nanos};
+use super::{Event, LeaseToken, Network, Occurrence, Setup, Simulation, nanos};
 
 pub(super) struct Machine {
     pub(super) clock: DriftingClock,
@@ -57,12 +57,12 @@ impl Machine {
     }
 
     /// What its client relies on at a time of the simulation.
-    pub(super) fn hold(&self, time: u64) -> Option<Hold> {
+    pub(super) fn hold(&self, time: u64) -> Option<LeaseToken> {
         self.client.as_ref()?.holder()?.hold(self.now(time))
     }
 
     /// What its client relies on again once the store has confirmed its lease.
-    pub(super) fn unconfirmed(&self, time: u64) -> Option<Hold> {
+    pub(super) fn unconfirmed(&self, time: u64) -> Option<LeaseToken> {
         self.client.as_ref()?.holder()?.unconfirmed(self.now(time))
     }
 }

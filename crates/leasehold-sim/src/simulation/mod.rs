@@ -67,7 +67,7 @@ pub fn run(seed: u64, setup: &Setup, trace: bool) -> Result<Report, Violation> {
 }
 
 /// What a holder relies on: a lease, and the token of one grant of it.
-type Hold = (LeaseId, Token);
+type LeaseToken = (LeaseId, Token);
 
 struct Simulation {
     setup: Setup,
@@ -84,7 +84,7 @@ struct Simulation {
     watchers: Vec<(usize, u64, u64)>,
     values: Values,
     store_checker: StoreChecker,
-    holders: Sequence<Hold>,
+    holders: Sequence<LeaseToken>,
     /// The leases that have completed the run for each key.
     completed: BTreeMap<CompletionKey, LeaseId>,
     daily: Daily,

@@ -18,7 +18,7 @@ use leasehold_core::{
     RenewalOptions, Rows, StoreTime, Token, TokenCount, Ttl,
 };
 
-use super::{Event, Hold, Occurrence, Simulation, Violation};
+use super::{Event, LeaseToken, Occurrence, Simulation, Violation};
 
 /// Leases that last longer than the simulation, at a store that needs a new lease id for each request.
 fn options() -> AcquireOptions {
@@ -139,7 +139,7 @@ impl Contenders {
     }
 
     /// What the contenders rely on.
-    pub(super) fn holds(&self) -> impl Iterator<Item = Hold> {
+    pub(super) fn holds(&self) -> impl Iterator<Item = LeaseToken> {
         self.contenders.iter().filter_map(|it| match it.phase {
             Phase::Holding(token) => Some((it.lease, token)),
             _ => None,
