@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(unix))]
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 /// always computed from the clock, and is right immediately.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// A clock that keeps counting while the machine is suspended: on Linux a client uses `CLOCK_BOOTTIME`. [`ManualClock`] is
-/// one for tests.
+/// A clock that keeps counting while the machine is suspended. A client uses `CLOCK_BOOTTIME` on Linux, `CLOCK_MONOTONIC` on
+/// macOS, and `QueryPerformanceCounter` on Windows. [`ManualClock`] is one for tests.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// This instant.
     fn now(&self) -> Instant;
@@ -32,28 +32,37 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn sleep_until(&self, instant: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// The clock of this machine: `CLOCK_BOOTTIME` on Linux.
+/// The clock of this machine, which clients use by default.
 ///
-/// Elsewhere it is the standard monotonic clock, which on some systems stands still during suspend. Clients use it by
-/// default.
+/// | system | clock | during a suspend |
+/// |---|---|---|
+/// | Linux | `CLOCK_BOOTTIME` | counts |
+/// | macOS | `CLOCK_MONOTONIC`, unlike the one of `std`, which stands still | counts |
+/// | other Unix systems | `CLOCK_MONOTONIC` | stands still on some |
+/// | Windows | the one of `std`: `QueryPerformanceCounter` | counts |
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
 impl BootClock {
+    #[cfg(unix)]
     fn read() -> Instant {
+        use rustix::time::{ClockId, clock_gettime};
+
         #[cfg(target_os = "linux")]
-        {
-            let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-            let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
-            Instant::from_nanos(u64::try_from(nanos).unwrap_or(0))
-        }
+        let clock = ClockId::Boottime;
         #[cfg(not(target_os = "linux"))]
-        {
-            static START: OnceLock<std::time::Instant> = OnceLock::new();
-            let elapsed = START.get_or_init(std::time::Instant::now).elapsed();
-            Instant::from_nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
-        }
+        let clock = ClockId::Monotonic;
+        let time = clock_gettime(clock);
+        let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+        Instant::from_nanos(u64::try_from(nanos).unwrap_or(0))
+    }
+
+    #[cfg(not(unix))]
+    fn read() -> Instant {
+        static START: OnceLock<std::time::Instant> = OnceLock::new();
+        let elapsed = START.get_or_init(std::time::Instant::now).elapsed();
+        Instant::from_nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 
