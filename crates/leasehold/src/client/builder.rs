@@ -320,10 +320,7 @@ fn client_info(config: &Config) -> ClientInfo {
         Some(path.file_name()?.to_string_lossy().into_owned())
     };
     ClientInfo {
-        host: rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned(),
+        host: host(),
         pid: std::process::id(),
         program: config
             .program
@@ -333,4 +330,16 @@ fn client_info(config: &Config) -> ClientInfo {
         label: config.label.clone(),
         since: SystemTime::now(),
     }
+}
+
+/// The name of this machine.
+#[cfg(unix)]
+fn host() -> String {
+    let system = rustix::system::uname();
+    system.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
 }

@@ -194,6 +194,10 @@ impl fmt::Display for Address {
 }
 
 fn parse_unix(rest: &str) -> Result<Address> {
+    if !cfg!(unix) {
+        let message = "this system cannot connect to unix sockets; use redis://HOST:PORT";
+        return Err(invalid(message));
+    }
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let path = match path.strip_prefix("//") {
         Some(path) if path.starts_with('/') => path,
