@@ -23,6 +23,12 @@ use crate::watchdog::wire::{ToClient, ToNode};
 /// How many bytes are read at once.
 const READ: usize = 4 * 1024;
 
+/// A send neither waits nor raises a signal. Apple has an option of the socket instead, which Tokio sets.
+#[cfg(not(target_vendor = "apple"))]
+const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+#[cfg(target_vendor = "apple")]
+const FLAGS: SendFlags = SendFlags::DONTWAIT;
+
 /// The half of a connection that receives messages.
 pub(super) struct Reader {
     stream: Box<dyn AsyncRead + Send + Unpin>,
@@ -108,8 +114,7 @@ impl Writer {
     /// Sends a message without waiting, if the node is on this machine and takes it.
     pub(super) fn try_send(&self, message: &ToNode) {
         if let (Self::Unix(stream), Ok(frame)) = (self, frame::encode(message)) {
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let _ = rustix::net::send(stream.as_ref().as_fd(), &frame, flags);
+            let _ = rustix::net::send(stream.as_ref().as_fd(), &frame, FLAGS);
         }
     }
 
@@ -142,7 +147,6 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], process: BorrowedFd<'_>) -> io::Re
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let processes = [process];
     ancillary.push(SendAncillaryMessage::ScmRights(&processes));
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)?;
+    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, FLAGS)?;
     Ok(sent)
 }

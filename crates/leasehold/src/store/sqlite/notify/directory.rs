@@ -16,7 +16,7 @@ use std::time::Duration;
 use leasehold_core::ClientId;
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, RawMode, Stat, Uid, chmodat, chownat, fstat,
-    mkdirat, openat, renameat, statat, unlinkat,
+    mkdirat, renameat, statat, unlinkat,
 };
 use rustix::process::geteuid;
 
@@ -157,6 +157,8 @@ impl OpenDirectory {
     #[cfg(target_os = "linux")]
     fn connect_to(&self, socket: &UnixDatagram, client: ClientId) -> io::Result<()> {
         use std::os::fd::AsRawFd as _;
+
+        use rustix::fs::openat;
 
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let target = openat(&self.fd, client.to_string(), flags, Mode::empty())?;

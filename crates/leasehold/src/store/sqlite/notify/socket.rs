@@ -20,8 +20,19 @@ use crate::store::hub::Hub;
 use crate::store::message;
 use crate::store::sqlite::path;
 
-/// The maximum length of a message.
-pub(super) const BYTES_MAX: usize = 32 * 1024;
+/// The maximum length of a message. A socket of macOS refuses more than 2 KiB, and has room for 4.
+pub(super) const BYTES_MAX: usize = if cfg!(target_os = "linux") {
+    32 * 1024
+} else {
+    1024
+};
+
+/// How often the thread checks whether the socket was closed, where that does not wake it.
+const CLOSED_CHECK: Option<Duration> = if cfg!(target_os = "linux") {
+    None
+} else {
+    Some(Duration::from_secs(1))
+};
 
 /// A socket, and the thread that reads it. The thread owns the socket, so it is open as long as the thread
 /// runs.
@@ -51,7 +62,7 @@ impl NotifySocket {
         refresh: Option<Duration>,
     ) -> io::Result<Self> {
         let (socket, identity) = directory.make()?.bind(client)?;
-        socket.set_read_timeout(refresh)?;
+        socket.set_read_timeout(refresh.or(CLOSED_CHECK))?;
         let (path, identity) = (directory.socket_path(client), Some(identity));
         let receiver = Arc::new(Receiver {
             socket,
@@ -139,12 +150,12 @@ impl Receiver {
     }
 }
 
-/// The number of messages in a full socket: one more than the limit of Linux.
+/// The number of messages in a full socket: one more than the limit of Linux, elsewhere three of [`BYTES_MAX`].
 fn queue_max() -> u32 {
     const LINUX: &str = "/proc/sys/net/unix/max_dgram_qlen";
     let limit = fs::read_to_string(LINUX).ok();
     let limit = limit.and_then(|limit| limit.trim().parse::<u32>().ok());
-    limit.unwrap_or(10).saturating_add(1)
+    limit.unwrap_or(2).saturating_add(1)
 }
 
 /// Removes a socket, unless it was replaced.
