@@ -14,10 +14,10 @@
 //! |---|---|---|
 //! | `fork` | starts a copy of the process that keeps all descriptors and sleeps | its process id |
 //! | `exec` | executes the program anew in the process, as a helper | `executed`, by the new program |
-//! | `end-main` | ends the main thread, and no other | `ok` |
+//! | `end-main` | ends the main thread, and no other, on Linux | `ok` |
 //!
 //! A test program has a test `helper` in its root, which does nothing unless [`is_helper`]. The end of the
-//! standard input is the end of the commands. A helper is killed when the program that started it ends.
+//! standard input is the end of the commands. On Linux, a helper is killed when the program that started it ends.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -28,7 +28,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::process::{LINE_TIMEOUT, OutputLines};
@@ -225,7 +225,13 @@ impl Drop for Helper {
 /// The state of the main thread of a process, as a letter. `None`: there is no such process.
 #[must_use]
 pub fn process_state(pid: Pid) -> Option<char> {
-    state_in(&format!("/proc/{pid}/stat"))
+    if cfg!(target_os = "linux") {
+        return state_in(&format!("/proc/{pid}/stat"));
+    }
+    let mut ps = Command::new("ps");
+    ps.args(["-o", "state=", "-p", &pid.to_string()]);
+    let state = ps.output().unwrap().stdout;
+    state.first().copied().map(char::from)
 }
 
 /// Stops a process, and waits until none of its threads runs.
@@ -285,7 +291,8 @@ pub fn is_helper() -> bool {
 #[must_use]
 pub fn commands() -> Commands {
     // A stopped process reads no input, so the end of that alone would not end it.
-    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     if std::env::var(VARIABLE).is_ok_and(|value| value == EXECUTED) {
         reply(EXECUTED);
     }
@@ -295,6 +302,7 @@ pub fn commands() -> Commands {
             match &*line {
                 "fork" => reply(fork()),
                 "exec" => panic!("{}", Helper::command().env(VARIABLE, EXECUTED).exec()),
+                #[cfg(target_os = "linux")]
                 "end-main" => {
                     end_main_thread();
                     reply("ok");
@@ -345,6 +353,7 @@ fn fork() -> i32 {
 }
 
 /// Ends the main thread of this process, wherever it is.
+#[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "no library ends one thread of a process alone")]
 fn end_main_thread() {
     extern "C" fn end_thread(_: libc::c_int) {

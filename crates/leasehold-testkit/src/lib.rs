@@ -1,7 +1,7 @@
 //! Real servers and processes for tests.
 //!
 //! A server that is missing is a failure, never a skipped test. Every process that is started here ends
-//! with the test process, however that ends.
+//! with the test process, on Linux however that ends.
 
 // Helpers of tests fail by panicking, as the tests themselves do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

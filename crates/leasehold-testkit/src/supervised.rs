@@ -1,4 +1,4 @@
-//! A process that cannot outlive the test process.
+//! A process that, on Linux, cannot outlive the test process.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::helper::{process_state, spawn_in_lasting_thread, stop_process};
 use crate::wait::INTERVAL;
 
+/// Executes a program. On Linux, the system kills it when this one ends, in whatever way.
+const LAUNCHER: &[&str] = if cfg!(target_os = "linux") {
+    &["setpriv", "--pdeathsig", "KILL"]
+} else {
+    &["env"]
+};
+
 pub(crate) struct Supervised {
     child: Child,
     log: PathBuf,
@@ -21,9 +28,8 @@ impl Supervised {
     pub(crate) fn start(log: &Path, argv: &[&str], env: &[(&str, &Path)]) -> Self {
         let output = File::options().create(true).append(true).open(log);
         let output = output.expect("the log file");
-        // The system kills the program when this one ends, in whatever way.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).args(argv);
+        let mut command = Command::new(LAUNCHER[0]);
+        command.args(&LAUNCHER[1..]).args(argv);
         command.envs(env.iter().copied()).stdin(Stdio::null());
         command
             .stdout(output.try_clone().expect("a file"))
