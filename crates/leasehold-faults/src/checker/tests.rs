@@ -13,8 +13,9 @@ use super::report::Count::{
 use super::report::Margin;
 use crate::clock::MILLI;
 use crate::history::Fault::{
-    self, ClockBack, DeleteRecord, FlushAll, KillHolder, KillNodes, PauseHolderLong, ReplaceServer,
-    RestartEmpty, RestartKept, RestartSnapshot, SlowServer, StopServer, WrongCounter,
+    self, ClockBack, DeleteRecord, FlushAll, HoldRequests, KillHolder, KillNodes, PauseHolderLong,
+    ReplaceServer, RestartEmpty, RestartKept, RestartSnapshot, SlowServer, StopServer,
+    WrongCounter,
 };
 use crate::history::{
     Event, FaultEvent, FencedWrite, History, HoldEvent, LeaseState, Note, ObservationKind, Process,
@@ -369,6 +370,7 @@ fn other_violations_are_found() {
     let disturbed = first_released().fault(StopServer, 8, 9);
     finds("was released at", &disturbed.sample(40, "a:1"));
     finds("the hold count", &hold_count(1));
+    finds("the hold count", &hold_count(1).fault(StopServer, 1, 15));
     finds("released everything", &held_at_end(true, 40));
     let violation = Note::Violation("P8 the key".into());
     finds("P8 the key", &one(first()).note(500, violation));
@@ -422,6 +424,8 @@ fn no_other_violation_is_found_without_one() {
         counts(&unconfirmed.sample(40, "a:1"), ReleasesObserved, 0);
     }
     counts(&hold_count(2), CountsCompared, 1);
+    let late_renewal = hold_count(1).fault(HoldRequests, 1, 15);
+    counts(&late_renewal, CountsCompared, 1);
     counts(&held_at_end(false, 40), Granted, 1);
     // It had expired before.
     counts(&held_at_end(true, 80), Granted, 1);
