@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use leasehold_testkit::{EtcdCluster, OutputLines, PostgresServer, S3Server, ZookeeperServer};
+use leasehold_testkit::{EtcdCluster, OutputLines, PostgresServer, ZookeeperServer};
 
 use crate::elections::{await_leader, candidate};
 use crate::hold::Hold;
@@ -12,9 +12,9 @@ use crate::tools::{Fixture, Running, code, kill};
 use crate::watchdog::Node;
 
 /// `run`, `ls`, `show`, `release`, `watch`, `hold`, `once`, `elect`, `leader` and `watchdog`.
-fn all_commands(url: String, has_queue: bool) {
+fn all_commands(url: String) {
     let fixture = &Fixture::with_store(url);
-    listings::check(fixture, has_queue);
+    listings::check(fixture, true);
 
     let mut watch = fixture.leasehold(["watch", "--json", "held"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
@@ -50,24 +50,17 @@ fn all_commands(url: String, has_queue: bool) {
 #[test]
 fn on_postgres() {
     let server = PostgresServer::start();
-    all_commands(server.url(), true);
+    all_commands(server.url());
 }
 
 #[test]
 fn on_etcd() {
     let server = EtcdCluster::start();
-    all_commands(server.url(), true);
+    all_commands(server.url());
 }
 
 #[test]
 fn on_zookeeper() {
     let server = ZookeeperServer::start();
-    all_commands(server.url(), true);
-}
-
-/// Clients that wait for a lock in a bucket have no queue.
-#[test]
-fn in_a_bucket() {
-    let server = S3Server::start();
-    all_commands(server.url(), false);
+    all_commands(server.url());
 }
