@@ -7,8 +7,8 @@ use leasehold::{Client, ErrorKind, LeaseOptions, Token};
 use leasehold_testkit::{PostgresPair, PostgresServer, eventually_async};
 use tokio::task::yield_now;
 use tokio::time::timeout;
-use tokio_postgres::IsolationLevel;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{IsolationLevel, Transaction};
 
 use super::paused::is_refused;
 use super::resources::{session, write_checked};
@@ -28,6 +28,17 @@ async fn commit(session: &mut tokio_postgres::Client, name: &str, token: Token) 
     let token = i64::from(token);
     let insert = "INSERT INTO commits (token) VALUES ($1)";
     write_checked(session, (HELD, &[&name, &token]), (insert, &[&token])).await
+}
+
+/// Begins a transaction that relies on a holder.
+async fn relying<'a>(
+    session: &'a mut tokio_postgres::Client,
+    name: &str,
+    token: i64,
+) -> Transaction<'a> {
+    let transaction = session.transaction().await.unwrap();
+    transaction.execute(HELD, &[&name, &token]).await.unwrap();
+    transaction
 }
 
 const COMMITS: &str = "CREATE TABLE commits (id BIGSERIAL, token BIGINT NOT NULL)";
@@ -122,11 +133,7 @@ async fn a_downgrade_waits_for_the_transaction() {
     let writer = lock.write().await.unwrap();
     let token = i64::from(writer.token());
     let mut session = session(&url).await;
-    let transaction = session.transaction().await.unwrap();
-    transaction
-        .execute(HELD, &[&"catalog", &token])
-        .await
-        .unwrap();
+    let transaction = relying(&mut session, "catalog", token).await;
     let downgrade = tokio::spawn(writer.downgrade());
     let waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted";
     eventually_async(SOON, async || server.run(&[waits]) == "t").await;
@@ -190,11 +197,7 @@ async fn a_takeover_waits_for_the_transaction() {
     let fixed = first.mutex("stock").unwrap().with(lease).unwrap();
     let guard = fixed.lock().await.unwrap();
     let token = i64::from(guard.token());
-    let transaction = session.transaction().await.unwrap();
-    transaction
-        .execute(HELD, &[&"stock", &token])
-        .await
-        .unwrap();
+    let transaction = relying(&mut session, "stock", token).await;
     let refused = mutex.revoke().await.unwrap_err();
     let named = refused.to_string().contains("leasehold.held");
     assert!(named && refused.is_transient(), "{refused}");
@@ -220,12 +223,8 @@ async fn a_holder_is_renewed_during_its_transaction() {
     let client = client.unwrap();
     let guard = client.mutex("stock").unwrap().lock().await.unwrap();
     let mut session = session(&server.url()).await;
-    let transaction = session.transaction().await.unwrap();
     let token = i64::from(guard.token());
-    transaction
-        .execute(HELD, &[&"stock", &token])
-        .await
-        .unwrap();
+    let transaction = relying(&mut session, "stock", token).await;
     // By two renewals.
     let first = guard.deadline();
     let is_renewed = async || {
@@ -247,11 +246,7 @@ async fn a_transaction_that_is_idle_for_too_long_is_ended() {
     let guard = client.mutex("stock").unwrap().lock().await.unwrap();
     let token = i64::from(guard.token());
     let mut session = session(&server.url()).await;
-    let transaction = session.transaction().await.unwrap();
-    transaction
-        .execute(HELD, &[&"stock", &token])
-        .await
-        .unwrap();
+    let transaction = relying(&mut session, "stock", token).await;
     let last = format!(
         "INSERT INTO commits (token) VALUES ({token}); SET idle_in_transaction_session_timeout = 1"
     );
@@ -272,12 +267,8 @@ async fn a_release_before_the_end_of_the_transaction_is_repeated() {
     let first = first.unwrap();
     let guard = first.mutex("stock").unwrap().lock().await.unwrap();
     let mut session = session(&url).await;
-    let transaction = session.transaction().await.unwrap();
     let token = i64::from(guard.token());
-    transaction
-        .execute(HELD, &[&"stock", &token])
-        .await
-        .unwrap();
+    let transaction = relying(&mut session, "stock", token).await;
     let error = timeout(SOON, guard.release()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert!(mutex.try_lock().await.unwrap().is_none());
