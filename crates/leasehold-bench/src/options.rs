@@ -80,9 +80,9 @@ pub(crate) struct Options {
     pub(crate) settings: Settings,
     /// Seconds to measure; 5 if not given
     ///
-    /// wakeup takes six seconds more. contended takes this time for each kind of lock. renew observes renewals for that long, two thirds of the ttl if
-    /// not given, so that every lease is renewed twice; the whole run takes two and a half times that,
-    /// and the time to take and release the locks.
+    /// wakeup takes six seconds more. contended takes this time for each kind of lock. renew observes renewals for that
+    /// long, two thirds of the ttl if not given, so that every lease is renewed twice; the whole run takes two and a half
+    /// times that, and the time to take and release the locks.
     #[arg(long, value_name = "S", value_parser = up_to::<u16>(3_600))]
     seconds: Option<u16>,
     /// One JSON object instead of text

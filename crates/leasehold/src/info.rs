@@ -29,7 +29,7 @@ pub struct LockInfo {
     pub weight: Option<u64>,
     /// Its number among the holders of a [numbered](crate::Semaphore::numbered) semaphore.
     pub number: Option<u32>,
-    /// What it does, if the lock is a read-write lock.
+    /// Whether the holder reads or writes, if the lock is a read-write lock.
     pub access: Option<Access>,
     /// The last fencing token of this lock. `None` if the store has lost the counter.
     pub token: Option<Token>,

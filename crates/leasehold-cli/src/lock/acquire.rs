@@ -1,4 +1,4 @@
-//! The acquisition of a lock, for a job or a leadership.
+//! The acquisition of a lock, a job or a leadership.
 
 use std::time::Duration;
 

@@ -20,14 +20,15 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval between two attempts.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Sends releases, and waits for their replies for [`TIMEOUT`] at most.
+/// Flushes releases as soon as no task of a connection is left.
 pub(super) fn flush_releases(context: &Context, releases: Vec<Release>) {
     if !releases.is_empty() {
-        let after = context.clone();
-        after_connections(&context.runtime, move || flush(after, releases));
+        let owned = context.clone();
+        after_connections(&context.runtime, move || flush(owned, releases));
     }
 }
 
+/// Sends releases, and waits for their replies for [`TIMEOUT`] at most.
 fn flush(context: Context, releases: Vec<Release>) {
     let (sender, done) = mpsc::channel();
     let count = releases.len();

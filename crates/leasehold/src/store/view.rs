@@ -254,7 +254,7 @@ pub struct HolderInfo {
 }
 
 impl HolderInfo {
-    /// What it does, if it holds a read-write lock.
+    /// Whether it reads or writes, if it holds a read-write lock.
     #[must_use]
     pub const fn access(&self) -> Option<Access> {
         Access::of_weight(self.weight)

@@ -92,7 +92,7 @@ pub(super) enum Message {
 }
 
 impl Client {
-    /// It no longer relies on anything. What it has begun may come late.
+    /// Stops relying on its lease. Its request in flight may come late.
     pub(super) fn stop(&mut self, phase: Phase, is_writer: bool) {
         if self.relies > 0 {
             let late = match is_writer {

@@ -190,7 +190,7 @@ fn complete(config: &mut Config, options: &OpenOptions, passfile: Option<PathBuf
     }
 }
 
-/// The address for notifications: a server, or a URL. What it does not say is as in the main one.
+/// The address for notifications: a server, or a URL. Its missing parts are those of the main address.
 fn listen_config(listen: &str, main: &Config) -> Result<Config> {
     let mut config = match listen.contains("://") {
         true => parse(listen)?,

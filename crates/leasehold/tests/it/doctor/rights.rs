@@ -57,7 +57,7 @@ pub(super) fn line_for_doctor(report: &Report) -> String {
     fix[fix.find("ACL SETUSER").unwrap()..].to_owned()
 }
 
-/// What it does not see is unknown, and the user that the finding names sees all.
+/// The facts that are hidden from it are unknown, and the user that the finding names sees all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_these_rights_may_do_all_and_not_see_all() {
     let server = healthy().start();

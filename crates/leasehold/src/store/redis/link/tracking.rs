@@ -299,7 +299,7 @@ fn changed(reason: Reason, reply: &Value) -> bool {
         (Reason::Held(lease), Value::BulkString(_)) => {
             record(reply).is_none_or(|(holder, _)| holder != lease)
         }
-        // It is no longer a record.
+        // The key has another type now.
         (_, reply) => is_error(reply, "WRONGTYPE"),
     }
 }

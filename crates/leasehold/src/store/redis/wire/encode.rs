@@ -203,9 +203,8 @@ fn encode_acquire(cmd: &mut Cmd, request: &Acquire, queued: bool) {
         Some(unless) => format!(" unless {}", condition(unless)),
         None => String::new(),
     };
-    // Only the rule of a mutex takes one, and only for no run.
-    let is_mutex = request.claim == Claim::Mutex && request.unless.is_none();
-    let proposal = request.proposal.filter(|_| is_mutex);
+    let takes_proposal = request.claim == Claim::Mutex && request.unless.is_none();
+    let proposal = request.proposal.filter(|_| takes_proposal);
     let is_plain = is_plain(request);
     match proposal {
         None if is_plain => cmd.write_arg(verb.as_bytes()),

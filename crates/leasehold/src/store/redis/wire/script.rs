@@ -22,7 +22,7 @@ pub(crate) enum Script {
     Shares,
     /// The rule of a latch.
     Latch,
-    /// Renewals in their usual form, at a third of the cost. What it does not apply is left to the rule.
+    /// Renewals in their usual form, at a third of the cost. It leaves all others to the rule.
     Renew,
     /// The same for semaphores and read-write locks.
     RenewShares,
