@@ -48,7 +48,8 @@ pub enum LockEvent {
     QueueLength(usize),
     /// This leader has proclaimed its first or another value. `None`: there is no longer a leader.
     LeaderChanged(Option<Leader>),
-    /// A run of the periodic job with this name was completed under this fencing token.
+    /// A run of the periodic job with this name, or of the job whose events these are, was completed under this fencing
+    /// token.
     Completed(Token),
     /// The store fails, and the last reading of the lock is this long ago. Events are unknown until
     /// [`Observed`](Self::Observed).

@@ -15,6 +15,7 @@ use leasehold_core::{
 
 use self::run::Begun;
 pub use self::run::{Ran, Run};
+use super::lock_events::LockEvents;
 use super::mutex::{Mutex, refused_without_limit};
 use crate::driver::acquire::{Acquired, Wait};
 use crate::driver::context::Purpose;
@@ -278,6 +279,14 @@ impl Job {
         }
         let end = self.mutex.driver.context.clock.now().after(timeout);
         self.acquire(Wait::Until(end)).await
+    }
+
+    /// The events of the lock of the job, as [`Mutex::events`], with the completed runs of this job.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn events(&self) -> LockEvents {
+        let Mutex { driver, key, .. } = &self.mutex;
+        LockEvents::new(driver, key, self.unless.slot())
     }
 
     /// The last completed run of the periodic job, or for the key. `None`: the store has no record.

@@ -42,14 +42,13 @@ pub struct LockEvents {
 }
 
 impl LockEvents {
-    pub(crate) fn new(driver: &Arc<Driver>, key: &Key) -> Self {
-        let observer = |kind| Observer::new(Arc::clone(driver), key.clone(), Parts::State(kind));
+    /// The events of a lock, with the completed runs that have this slot.
+    pub(crate) fn new(driver: &Arc<Driver>, key: &Key, run: Slot) -> Self {
+        let observer = |slot| Observer::new(Arc::clone(driver), key.clone(), Parts::State(slot));
         let kind = driver.context.store.capabilities().kind;
         Self {
             observer: observer(Slot::Value),
-            completions: kind
-                .has(Feature::Completions)
-                .then(|| observer(Slot::Period)),
+            completions: kind.has(Feature::Completions).then(|| observer(run)),
             filter: LeaderFilter::default(),
             state: None,
             unobserved: false,
@@ -74,7 +73,11 @@ impl LockEvents {
     /// Dropping the future loses no event.
     pub async fn next(&mut self) -> Result<LockEvent> {
         loop {
-            if let Some(event) = self.events.pop_front() {
+            // The first state is an event as soon as completions are observed, so that each later one is noticed.
+            let observes_all = self.completions.is_none() || self.completion.is_some();
+            if (observes_all || self.unobserved)
+                && let Some(event) = self.events.pop_front()
+            {
                 return Ok(event);
             }
             let completion = async {

@@ -6,7 +6,7 @@ mod settings;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Claim, Instant, OwnerId};
+use leasehold_core::{Claim, Instant, OwnerId, Slot};
 
 pub use self::request::LockRequest;
 use super::lock_events::LockEvents;
@@ -101,7 +101,7 @@ impl Mutex {
     /// are not among them.
     #[must_use]
     pub fn events(&self) -> LockEvents {
-        LockEvents::new(&self.driver, &self.key)
+        LockEvents::new(&self.driver, &self.key, Slot::Period)
     }
 
     /// Acquires the lock, and waits for it without a limit.
