@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use leasehold::{Client, ClientInfo, LeaseId, LockEvent, Mutex};
+use leasehold::{Client, ClientInfo, LeaseId, LockEvent, LockEvents};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -43,8 +43,8 @@ impl EventRecord {
     }
 }
 
-/// A line of `watch --json`.
-fn line(record: &EventRecord) -> impl Serialize {
+/// A line of `watch --json`. `key` is that of the completed runs.
+fn line(record: &EventRecord, key: Option<&str>) -> impl Serialize {
     let (event, lease) = match &record.event {
         LockEvent::Held(lease) => ("held", Some(lease)),
         LockEvent::Free => ("free", None),
@@ -70,6 +70,7 @@ fn line(record: &EventRecord) -> impl Serialize {
     json::object! {
         time: output::rfc3339(record.time),
         name: &record.name,
+        key: key.filter(|_| token.is_some()),
         event: event,
         lease: lease.map(ToString::to_string),
         token: token,
@@ -85,13 +86,21 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
     let client = connect(store, Client::builder()).await?;
     let (sender, mut records) = mpsc::channel(1);
     let mut tasks = JoinSet::new();
+    let key = args.key.as_deref();
+    if let Some(message) = key.and_then(|key| misplaced::of_text("the key", key)) {
+        note!("leasehold: {message}");
+    }
     for name in &args.names {
         misplaced::note_pattern(name);
         if let Some(message) = misplaced::of_text("the name of the lock", name) {
             note!("leasehold: {message}");
         }
-        let mutex = client.mutex(name)?;
-        tasks.spawn(send_events(client.clone(), mutex, sender.clone()));
+        let events = match key {
+            Some(key) => client.once(name, key)?.events(),
+            None => client.mutex(name)?.events(),
+        };
+        let sender = sender.clone();
+        tasks.spawn(send_events(client.clone(), name.clone(), events, sender));
     }
     let mut no_reader = pin!(output::no_reader());
     while let Some(record) = tokio::select! {
@@ -100,9 +109,9 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
     } {
         let record: EventRecord = record?;
         let text = match args.json {
-            true => json::to_line(&line(&record))?,
+            true => json::to_line(&line(&record, key))?,
             false if print_silence(&record, client.store()) => continue,
-            false => text(&record),
+            false => text(&record, key),
         };
         if !output::write_to_reader(format!("{text}\n").as_bytes())? {
             break;
@@ -114,10 +123,10 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
 /// Sends the events of a lock until they fail, or until nobody receives them.
 async fn send_events(
     client: Client,
-    mutex: Mutex,
+    name: String,
+    mut events: LockEvents,
     records: mpsc::Sender<leasehold::Result<EventRecord>>,
 ) {
-    let mut events = mutex.events();
     loop {
         let event = match events.next().await {
             Ok(event) => event,
@@ -128,10 +137,9 @@ async fn send_events(
             LockEvent::Held(lease) | LockEvent::Granted(lease) => holder(&client, *lease).await,
             _ => None,
         };
-        let name = mutex.name().to_owned();
         let record = EventRecord {
             time,
-            name,
+            name: name.clone(),
             event,
             client: holder,
         };
@@ -175,7 +183,8 @@ fn print_silence(record: &EventRecord, store: &dyn fmt::Display) -> bool {
     true
 }
 
-fn text(record: &EventRecord) -> String {
+/// A line for people. `key` is that of the completed runs.
+fn text(record: &EventRecord, key: Option<&str>) -> String {
     let client = || output::client(record.client.as_ref());
     let event = match &record.event {
         LockEvent::Held(lease) => format!("held by {}, lease {lease}", client()),
@@ -194,7 +203,10 @@ fn text(record: &EventRecord) -> String {
             output::printable(&leader.value)
         ),
         LockEvent::LeaderChanged(None) => "no leader".to_owned(),
-        LockEvent::Completed(token) => format!("run completed, token {token}"),
+        LockEvent::Completed(token) => {
+            let for_key = output::optional(" for ", key.map(output::printable));
+            format!("run{for_key} completed, token {token}")
+        }
         // Of a newer library.
         other => format!("{other:?}"),
     };

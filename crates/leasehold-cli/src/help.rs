@@ -194,6 +194,7 @@ EXIT STATUS
 
 EXAMPLES
   leasehold watch deploy
+  leasehold watch migrate --key v1.2.3
   leasehold watch --json scheduler nightly-report | jq -c .leader";
 
 pub(crate) const HOLD: &str = "\

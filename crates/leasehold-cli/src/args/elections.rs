@@ -45,15 +45,18 @@ pub(crate) struct LeaderArgs {
 /// Print the events of locks as they happen, one in each line.
 ///
 /// The first line of each lock is its state. Then follow grants, releases, leases that have expired, changes of the queue
-/// and of the leader, and completed runs of the periodic job, not those of `once`. The store is read after each change, so
-/// leases that come and go between two readings are not listed. Failures of the store that may pass are waited for, except
-/// at the start.
+/// and of the leader, and completed runs of the periodic job. Completed runs for keys, those of `once`, need --key. The
+/// store is read after each change, so leases that come and go between two readings are not listed. Failures of the store
+/// that may pass are waited for, except at the start.
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold watch [OPTIONS] <NAME>...", after_long_help = help::WATCH)]
 pub(crate) struct EventsArgs {
     /// The names of the locks
     #[arg(id = "name", required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
+    /// Print completed runs for this key, not those of the periodic job; grants are those of all runs
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
     /// Print a JSON object in each line instead of text
     #[arg(long)]
     pub(crate) json: bool,

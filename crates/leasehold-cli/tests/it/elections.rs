@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use leasehold_testkit::{OutputLines, Proxy, RedisServer, eventually, free_port};
 use serde_json::Value;
 
+use crate::job_records::jobs;
+use crate::jobs::start;
 use crate::schema::checked;
 use crate::tools::{
     Fixture, RunToEnd, Running, SOON, code, finish, kill, spawn_piped, stderr, stdout,
@@ -233,6 +235,63 @@ fn each_holder_of_a_semaphore_has_its_events() {
     }
     kill("TERM", watch.id());
     watch.wait().unwrap();
+}
+
+/// The runs for another key, and those of the periodic job with this name, are not among them.
+#[test]
+fn completed_runs_for_a_key_are_printed_for_it_only() {
+    let (_server, fixture) = Fixture::redis();
+    let fixture = &fixture;
+    let watch = |args: &[&str]| {
+        let mut watch = fixture.leasehold(["watch", "migrate"]);
+        let mut watch = watch.args(args).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = OutputLines::read(watch.stdout.take().unwrap());
+        (watch, lines)
+    };
+    let (keyed, of_key) = watch(&["--json", "--key", "v1"]);
+    let (periodic, of_period) = watch(&["--json"]);
+    let (people, text) = watch(&["--key", "v1"]);
+    for lines in [&of_key, &of_period] {
+        lines.after("\"event\":\"free\"");
+    }
+    text.after("  migrate  free");
+
+    let run = |args: &[&str]| assert_eq!(code(&mut start(fixture, args)), 0);
+    let recorded = |key: Value| {
+        let listed = checked("jobs", &stdout(&jobs(fixture, &["--json"])));
+        let mut runs = listed["jobs"].as_array().unwrap().iter();
+        let run = runs.find(|run| run["key"] == key).unwrap();
+        (key, run["token"].clone())
+    };
+    let completed = |lines: &OutputLines| {
+        loop {
+            let event = checked("watch", &lines.next_line().unwrap());
+            if event["event"] == "completed" {
+                return (event["key"].clone(), event["token"].clone());
+            }
+            assert_eq!(event["key"], Value::Null, "{event}");
+        }
+    };
+    run(&["once", "migrate", "--key", "v2"]);
+    run(&["run", "--every", "1d", "migrate"]);
+    run(&["once", "migrate", "--key", "v1"]);
+    let first = recorded("v1".into());
+    assert_eq!(completed(&of_key), first);
+    assert_eq!(completed(&of_period), recorded(Value::Null));
+    let completion = format!("for v1 completed, token {}", first.1);
+    assert_eq!(text.after("  migrate  run "), completion);
+
+    // A run that is repeated, because its record was removed.
+    let reset = jobs(fixture, &["--reset", "migrate", "--key", "v1"]);
+    assert_eq!(reset.status.code(), Some(0));
+    run(&["once", "migrate", "--key", "v1"]);
+    let again = recorded("v1".into());
+    assert_ne!(again, first);
+    assert_eq!(completed(&of_key), again);
+    for mut watch in [keyed, periodic, people] {
+        kill("TERM", watch.id());
+        watch.wait().unwrap();
+    }
 }
 
 /// A stopped server accepts connections, and replies to nothing.
