@@ -20,6 +20,12 @@ const SOON: Duration = Duration::from_secs(20);
 /// The number of times a holder is cut off while its transaction runs, unless `LEASEHOLD_TAKEOVERS` has another one.
 const TAKEOVERS: usize = 100;
 
+/// The lease of a holder that is cut off: much longer than a takeover takes.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// By how much the clock of the server moves during the pause of a holder, in milliseconds: more than its lease.
+const PAUSE_MS: i64 = 120_000;
+
 /// The longest delay of a transaction behind the attempt to take its lock over, in turns of the runtime.
 const TURNS_MAX: usize = 200;
 
@@ -278,10 +284,11 @@ async fn a_release_before_the_end_of_the_transaction_is_repeated() {
     eventually_async(SOON, is_free).await;
 }
 
-/// The tokens of the commits never decrease, whoever cuts the holder off, and a late transaction is not committed.
+/// The tokens of the commits never decrease, and a late transaction is not committed. Holders are cut off by force and by a
+/// pause in turn: their renewals stop, and they believe that they hold when the lease ends for the server.
 #[tokio::test]
 async fn no_commit_is_stale() {
-    let server = PostgresServer::start();
+    let server = PostgresServer::start_with_clock();
     server.run(&[COMMITS]);
     let url = server.url();
     let (first, second) = tokio::join!(Client::connect(&url), Client::connect(&url));
@@ -291,9 +298,12 @@ async fn no_commit_is_stale() {
     let mut early_commits = 0;
     let takeovers = std::env::var("LEASEHOLD_TAKEOVERS");
     let takeovers = takeovers.map_or(TAKEOVERS, |number| number.parse().unwrap());
-    for _ in 0..takeovers {
+    for number in 0..takeovers {
         let [holder, next] = &clients;
-        let early = holder.mutex("stock").unwrap().lock().await.unwrap();
+        let by_force = number.is_multiple_of(2);
+        let lease = LeaseOptions::new().fixed(LEASE);
+        let mutex = holder.mutex("stock").unwrap().with(lease).unwrap();
+        let early = mutex.lock().await.unwrap();
         let token = early.token();
         let late_work = async {
             for _ in 0..fastrand::usize(0..TURNS_MAX) {
@@ -303,16 +313,26 @@ async fn no_commit_is_stale() {
         };
         let takeover = async {
             let mutex = next.mutex("stock").unwrap();
-            // Refused while the transaction of the holder is open.
-            while let Err(error) = mutex.revoke().await {
-                assert!(error.is_transient(), "{error}");
+            // Both are refused while the transaction of the holder is open.
+            if by_force {
+                while let Err(error) = mutex.revoke().await {
+                    assert!(error.is_transient(), "{error}");
+                }
+            } else {
+                server.step_clock(PAUSE_MS);
+                assert!(early.state().is_held(), "{:?}", early.state());
             }
-            let guard = mutex.lock().await.unwrap();
+            let guard = loop {
+                if let Some(guard) = mutex.try_lock().await.unwrap() {
+                    break guard;
+                }
+            };
             assert!(guard.token() > token);
             assert!(commit(&mut late_session, "stock", guard.token()).await);
             guard
         };
-        let (committed, guard) = tokio::join!(late_work, takeover);
+        let (committed, guard) = tokio::join!(late_work, timeout(SOON, takeover));
+        let guard = guard.unwrap();
         early_commits += usize::from(committed);
         assert!(!commit(&mut early_session, "stock", token).await);
         guard.release().await.unwrap();
