@@ -14,6 +14,8 @@ case $1 in
     pgbouncer) suites=trixie packages=pgbouncer programs=pgbouncer=usr/sbin/pgbouncer ;;
     postgresql-*)
         suites=trixie packages=$1 programs=
+        # Debian 13 has no later version than 17.
+        test "$1" = postgresql-17 || suites=forky
         for name in initdb postgres psql pg_basebackup; do
             programs="$programs $name=usr/lib/postgresql/${1#postgresql-}/bin/$name"
         done ;;

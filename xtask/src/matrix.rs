@@ -13,12 +13,12 @@ use crate::{faults, processes, servers};
 
 const NEEDS: &str = "\
 Needs what the tests need, Go 1.26 with a module proxy, apt-get and dpkg (but not root), http://deb.debian.org, the
-package debian-archive-keyring, and 900 MB in target/servers beside the build. Takes about 15 minutes on two idle cores
+package debian-archive-keyring, and 1.2 GB in target/servers beside the build. Takes about 15 minutes on two idle cores
 after the build.";
 
 /// The servers, by their names in `matrix-server.sh`, which makes their programs.
 const REDIS: [&str; 4] = ["redis-7.0", "redis-8.0", "valkey-8.0", "valkey-8.1"];
-const POSTGRES: &str = "postgresql-17";
+const POSTGRES: [&str; 2] = ["postgresql-17", "postgresql-18"];
 const PGBOUNCER: &str = "pgbouncer";
 const ETCD: &str = "etcd-3.6.16";
 
@@ -38,7 +38,7 @@ const MEMBERS_TESTS: &str =
     "test --workspace --locked --no-fail-fast --test it -- ::etcd:: ::zookeeper::";
 
 /// Runs the conformance suite, the tests of the doctor and of faults, and random faults of one server and many masters on each server of
-/// Redis; the tests of PostgreSQL on another version, and behind a pooler of transactions; the tests and random faults of
+/// Redis; the tests of PostgreSQL on other versions, and behind a pooler of transactions; the tests and random faults of
 /// etcd on another version; and the conformance suite on three members of etcd and of ZooKeeper.
 pub(crate) fn test(steps: &mut Steps) {
     println!("{NEEDS}");
@@ -57,10 +57,12 @@ pub(crate) fn test(steps: &mut Steps) {
             faults::short(&["--only", "single,masters"], Some(&path))
         });
     }
-    steps.run(POSTGRES, || {
-        let path = path(POSTGRES, "postgres")?;
-        run(cargo_test(POSTGRES_TESTS).env("PATH", path))
-    });
+    for server in POSTGRES {
+        steps.run(server, || {
+            let path = path(server, "postgres")?;
+            run(cargo_test(POSTGRES_TESTS).env("PATH", path))
+        });
+    }
     for (name, listen) in [("pgbouncer", None), ("pgbouncer, ?listen=", Some("1"))] {
         steps.run(name, || {
             path(PGBOUNCER, "pgbouncer")?;
