@@ -63,17 +63,17 @@ ensure_zookeeper() {
     cp zookeeper.txt "$directory/complete"
 }
 
-# Moto, and what it is built on. Takes python3 with venv, and PyPI.
+# Moto, what it is built on, and psycopg for a test of PostgreSQL. Takes python3 with venv, and PyPI.
 ensure_s3() {
-    moto='moto[s3]==5.2.1 werkzeug==3.1.8 flask==3.1.3 flask-cors==6.0.1'
+    packages='moto[s3]==5.2.1 werkzeug==3.1.8 flask==3.1.3 flask-cors==6.0.1 psycopg[binary]==3.3.6'
     directory=$TARGET/moto
-    if test "$(cat "$directory/complete" 2>/dev/null)" = "$moto"; then return; fi
+    if test "$(cat "$directory/complete" 2>/dev/null)" = "$packages"; then return; fi
     python3 -m venv --clear "$directory"
     # No word of it is a pattern for files.
     set -f
-    "$directory/bin/python" -m pip --quiet install --no-compile $moto
+    "$directory/bin/python" -m pip --quiet install --no-compile $packages
     set +f
-    printf %s "$moto" >"$directory/complete"
+    printf %s "$packages" >"$directory/complete"
 }
 
 for server in "$@"; do "ensure_$server"; done

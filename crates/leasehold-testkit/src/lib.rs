@@ -38,7 +38,7 @@ pub use self::postgres_pair::PostgresPair;
 pub use self::process::{OutputLines, RunToEnd, finish, kill, within_deadline};
 pub use self::proxy::{AfterLoss, Proxy, ProxyStats, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
-pub use self::s3::S3Server;
+pub use self::s3::{S3Server, python};
 pub use self::sentinel::{SentinelOptions, SentinelSet};
 pub use self::shared_number::shared_number;
 pub use self::wait::{eventually, eventually_async, fill_connections, free_port, within};

@@ -16,7 +16,7 @@ use crate::wait::free_port;
 /// How long a server may take to start.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The Python with moto, in the directory of everything that cargo builds.
+/// The Python with moto and psycopg, in the directory of everything that cargo builds.
 const PYTHON: &str = "moto/bin/python";
 
 /// The bucket that every server has.
@@ -116,8 +116,10 @@ fn make_bucket(port: u16) -> Option<String> {
     reply.lines().next().map(str::to_owned)
 }
 
-/// The tests are below the directory of everything that cargo builds.
-fn python() -> Option<PathBuf> {
+/// The Python with moto and psycopg, if it is installed.
+#[must_use]
+pub fn python() -> Option<PathBuf> {
+    // The tests are below the directory of everything that cargo builds.
     let program = env::current_exe().ok()?;
     let mut above = program.ancestors().map(|directory| directory.join(PYTHON));
     above.find(|python| python.exists())

@@ -1,10 +1,11 @@
 //! Transactions of PostgreSQL under a lock in the same database.
 
+use std::process::Command;
 use std::time::Duration;
 
-use leasehold::fence::postgres::{HELD, HELD_IN};
+use leasehold::fence::postgres::{HELD, HELD_IN, LOST};
 use leasehold::{Client, ErrorKind, LeaseOptions, Token};
-use leasehold_testkit::{PostgresPair, PostgresServer, eventually_async};
+use leasehold_testkit::{PostgresPair, PostgresServer, RunToEnd as _, eventually_async, python};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
@@ -353,6 +354,51 @@ async fn a_stopped_holder_is_refused() {
     let read = async || server.run(&["SELECT state FROM orders"]);
     let (fixture, url) = (Fixture::Other(server.url()), server.url());
     is_refused(fixture, "postgres_held", &url, read).await;
+}
+
+/// By the call in the page about fencing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_of_psycopg_is_refused_after_the_release() {
+    let python = python().filter(|python| {
+        let import = Command::new(python)
+            .args(["-c", "import psycopg"])
+            .run_to_end();
+        import.status.success()
+    });
+    let Some(python) = python else {
+        eprintln!("psycopg is missing: the call in Python is not tested");
+        return;
+    };
+    let page = include_str!("../../../../../docs/fencing.md");
+    let (_, call) = page.split_once("With psycopg:").unwrap();
+    let call = call.split('`').nth(1).unwrap();
+    let script = format!(
+        "import psycopg, sys
+url, name, token = sys.argv[1], sys.argv[2], int(sys.argv[3])
+try:
+    with psycopg.connect(url) as session, session.cursor() as cursor:
+        {call}
+        cursor.execute('INSERT INTO commits (token) VALUES (%s)', (token,))
+except psycopg.Error as error:
+    sys.exit(error.sqlstate or str(error))"
+    );
+    let server = PostgresServer::start();
+    server.run(&[COMMITS]);
+    let client = Client::connect(&server.url()).await.unwrap();
+    let guard = client.mutex("stock").unwrap().lock().await.unwrap();
+    let token = guard.token().to_string();
+    let url = server.url();
+    // The rest is for clients of locks behind a pooler.
+    let url = url.split('?').next().unwrap();
+    let stderr = || {
+        let mut command = Command::new(&python);
+        command.args(["-c", &script, url, "stock", &token]);
+        String::from_utf8(command.run_to_end().stderr).unwrap()
+    };
+    assert_eq!(stderr(), "");
+    guard.release().await.unwrap();
+    assert_eq!(stderr().trim(), LOST);
+    assert_eq!(server.run(&["SELECT token FROM commits"]), token);
 }
 
 /// A user that only writes needs no right on the tables of the locks.
