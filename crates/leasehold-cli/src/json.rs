@@ -51,8 +51,8 @@ pub(crate) fn print(value: &impl Serialize) -> Result<(), Failure> {
     output::print_line(&escaped(&text))
 }
 
-/// Prints a failure to stderr, in one line if it is JSON. `lock` is the name in the arguments.
-pub(crate) fn report(failure: &Failure, as_json: bool, lock: Option<&str>) {
+/// Prints a failure to stderr, as an object in one line. `lock` is the name in the arguments.
+pub(crate) fn report(failure: &Failure, lock: Option<&str>) {
     let error = failure.library_error();
     let error = object! {
         kind: failure.kind(),
@@ -63,8 +63,9 @@ pub(crate) fn report(failure: &Failure, as_json: bool, lock: Option<&str>) {
         exit_code: failure.code(),
     };
     match to_line(&object! { error: error }) {
-        Ok(line) if as_json => note!("{line}"),
-        _ => failure.report(),
+        Ok(line) => note!("{line}"),
+        // Not reached: text, numbers and null can be written.
+        Err(_) => failure.report(),
     }
 }
 

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let code = if error.use_stderr() { exit::FAILED } else { 0 };
             if code != 0 && json::is_requested(std::env::args_os().skip(1)) {
-                json::report(&Failure::from(error), true, None);
+                json::report(&Failure::from(error), None);
             } else if let Err(error) = error.print()
                 // A reader may close the pipe early.
                 && error.kind() != ErrorKind::BrokenPipe
@@ -79,7 +79,10 @@ fn main() -> ExitCode {
     let (as_json, lock) = cli.command.json_and_lock();
     let lock = lock.map(str::to_owned);
     let code = dispatch(cli).unwrap_or_else(|failure| {
-        json::report(&failure, as_json, lock.as_deref());
+        match as_json {
+            true => json::report(&failure, lock.as_deref()),
+            false => failure.report(),
+        }
         failure.code()
     });
     stderr::flush();

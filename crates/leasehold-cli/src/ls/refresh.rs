@@ -44,7 +44,10 @@ async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resu
         let locks = match list(args, client).await {
             Ok(locks) => locks,
             Err(failure) if failure.is_transient() => {
-                json::report(&failure, args.json, None);
+                match args.json {
+                    true => json::report(&failure, None),
+                    false => failure.report(),
+                }
                 continue;
             }
             Err(failure) => return Err(failure),
