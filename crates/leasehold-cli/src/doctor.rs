@@ -4,12 +4,8 @@ use leasehold::doctor::{Finding, Report, Severity, postgres_setup};
 use leasehold::{Client, Durability};
 
 use crate::args::{DoctorArgs, StoreArgs};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{connect, json, output};
-
-/// The exit codes. A part that could not be checked counts as a warning.
-const WARNINGS: u8 = 1;
-const DANGERS: u8 = 2;
 
 /// How wide the column of a severity and that of a check are.
 const SEVERITY_WIDTH: usize = 9;
@@ -48,8 +44,8 @@ pub(crate) async fn doctor(args: &DoctorArgs, store: &StoreArgs) -> Result<u8, F
         output::print_line(&text(&report, store))?;
     }
     Ok(match report.severity() {
-        Severity::Danger => DANGERS,
-        Severity::Warning | Severity::Unknown => WARNINGS,
+        Severity::Danger => exit::DANGERS,
+        Severity::Warning | Severity::Unknown => exit::WARNINGS,
         _ => 0,
     })
 }

@@ -21,6 +21,16 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 /// Held elsewhere, and the caller does not want to wait.
 pub(crate) const REFUSED: u8 = 75;
+/// The lock is free.
+pub(crate) const FREE: u8 = 1;
+/// There is no leader, no record to remove, or no watchdog that replies.
+pub(crate) const NONE: u8 = 1;
+/// A checked job is overdue, or has no record that can be read.
+pub(crate) const OVERDUE: u8 = 1;
+/// The diagnosis has warnings. A part that could not be checked counts as one.
+pub(crate) const WARNINGS: u8 = 1;
+/// The diagnosis has dangers.
+pub(crate) const DANGERS: u8 = 2;
 
 /// How many more files a command must be able to open. It opens about 15, and connects anew after a failure.
 const OPEN_FILES: usize = 24;

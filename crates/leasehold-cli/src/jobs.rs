@@ -6,14 +6,8 @@ use leasehold::{Client, Completion};
 
 use crate::args::{JobsArgs, StoreArgs};
 use crate::connect::connect;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{duration, json, misplaced, output, shell};
-
-/// There was no record to remove.
-const NONE: u8 = 1;
-
-/// A checked job is overdue, or has no record that can be read.
-const OVERDUE: u8 = 1;
 
 /// How many other records of a name are named.
 const OTHERS_MAX: usize = 5;
@@ -127,7 +121,7 @@ fn check<'a>(
         note!("leasehold: no {kind} has a completed run{for_key} on record, at {store}");
     }
     let is_right = overdue.is_empty() && missing.is_empty() && unreadable.is_empty() && !is_empty;
-    let code = if is_right { 0 } else { OVERDUE };
+    let code = if is_right { 0 } else { exit::OVERDUE };
     Ok((missing, code))
 }
 
@@ -196,7 +190,7 @@ async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failu
         let taken = taken(client, name).await;
         output::print_line(&output::printable(&format!("{text}{taken}")))?;
     }
-    Ok(if removed { 0 } else { NONE })
+    Ok(if removed { 0 } else { exit::NONE })
 }
 
 /// What the lock of a job means for its next start, if it is taken.

@@ -4,11 +4,8 @@ use leasehold::Client;
 
 use crate::args::{LeaderArgs, StoreArgs};
 use crate::connect::connect;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{json, misplaced, output, shell};
-
-/// There is no leader.
-const NONE: u8 = 1;
 
 pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
@@ -44,5 +41,5 @@ pub(crate) async fn leader(args: &LeaderArgs, store: &StoreArgs) -> Result<u8, F
             None => note!("leasehold: {name} has no leader at {place}"),
         }
     }
-    Ok(if leader.is_some() { 0 } else { NONE })
+    Ok(if leader.is_some() { 0 } else { exit::NONE })
 }

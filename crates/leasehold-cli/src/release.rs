@@ -6,11 +6,8 @@ use leasehold::{Client, LockInfo};
 
 use crate::args::{ReleaseArgs, StoreArgs};
 use crate::connect::connect;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{duration, json, misplaced, output, shell};
-
-/// The lock was free already.
-const FREE: u8 = 1;
 
 pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8, Failure> {
     misplaced::note_pattern(&args.name);
@@ -38,7 +35,7 @@ pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8,
         let name = output::printable(&args.name);
         output::print_line(&text(&name, &place, held.as_ref()))?;
     }
-    Ok(if held.is_some() { 0 } else { FREE })
+    Ok(if held.is_some() { 0 } else { exit::FREE })
 }
 
 /// Why a lock is not released without `--force`.

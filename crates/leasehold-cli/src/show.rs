@@ -6,11 +6,8 @@ use leasehold::{Access, Client, ClientInfo, LeaseKind, LockInfo, WaiterInfo};
 
 use crate::args::{ShowArgs, StoreArgs};
 use crate::connect::connect;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{duration, json, misplaced, output};
-
-/// The lock is free.
-const FREE: u8 = 1;
 
 pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failure> {
     misplaced::note_pattern(&args.name);
@@ -34,7 +31,7 @@ pub(crate) async fn show(args: &ShowArgs, store: &StoreArgs) -> Result<u8, Failu
             format!("{name} is free at {}", store.place(client.store()))
         }))?;
     }
-    Ok(if held.is_some() { 0 } else { FREE })
+    Ok(if held.is_some() { 0 } else { exit::FREE })
 }
 
 /// The lock, and below it its queue.

@@ -215,6 +215,19 @@ fn the_page_describes_every_subcommand_and_no_other() {
     }
 }
 
+/// The exit codes in a cell of the page, or in a word of a help text.
+fn exit_codes(text: &str) -> Vec<u8> {
+    let codes = text.split(", ").map(|code| code.trim().parse().ok());
+    codes.collect::<Option<Vec<u8>>>().unwrap_or_default()
+}
+
+/// The exit codes in a help text.
+fn exit_codes_of_help(help: &str) -> Vec<u8> {
+    let (_, status) = help.split_once("EXIT STATUS").unwrap();
+    let first_words = status.lines().filter_map(|it| it.split_whitespace().next());
+    first_words.flat_map(exit_codes).collect()
+}
+
 #[test]
 fn page_and_help_list_every_exit_code() {
     let run = [
@@ -225,10 +238,6 @@ fn page_and_help_list_every_exit_code() {
         exit::NOT_EXECUTABLE,
         exit::NOT_FOUND,
     ];
-    let numbers = |cell: &str| {
-        let numbers = cell.split(", ").map(|number| number.trim().parse().ok());
-        numbers.collect::<Option<Vec<u8>>>().unwrap_or_default()
-    };
     let hold = [0, exit::REFUSED, exit::LOST, exit::TIMED_OUT, exit::FAILED];
     for (heading, help, own) in [
         ("### Exit codes", help::RUN, &run[..]),
@@ -237,14 +246,45 @@ fn page_and_help_list_every_exit_code() {
         let rows = section(heading).lines();
         let page: Vec<_> = rows
             .filter_map(|row| row.strip_prefix("| ")?.split(" |").next())
-            .flat_map(numbers)
+            .flat_map(exit_codes)
             .collect();
         assert_eq!(page, own);
-        let (_, help) = help.split_once("EXIT STATUS").unwrap();
-        let help = help
-            .lines()
-            .filter_map(|line| line.split_whitespace().next());
-        assert_eq!(help.flat_map(numbers).collect::<Vec<_>>(), own);
+        assert_eq!(exit_codes_of_help(help), own);
+    }
+}
+
+#[test]
+fn page_and_help_list_every_exit_code_of_other_commands() {
+    let own = BTreeSet::from([
+        ("show", exit::FREE),
+        ("release", exit::FREE),
+        ("leader", exit::NONE),
+        ("jobs", exit::NONE),
+        ("jobs", exit::OVERDUE),
+        ("doctor", exit::WARNINGS),
+        ("doctor", exit::DANGERS),
+        ("watchdog status", exit::NONE),
+    ]);
+    let mut page = BTreeSet::new();
+    let table = section("## Exit codes of other commands").lines();
+    for row in table.filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = row.split('|').collect();
+        for command in cells[1].split('`').skip(1).step_by(2) {
+            page.extend(exit_codes(cells[2]).into_iter().map(|code| (command, code)));
+        }
+    }
+    assert_eq!(page, own);
+    for (command, _) in described() {
+        let name = command.get_name();
+        if ["leasehold", "run", "once", "elect", "hold"].contains(&name) {
+            continue;
+        }
+        let of_command = own.iter().filter(|(command, _)| command.ends_with(name));
+        let mut codes = vec![0];
+        codes.extend(of_command.map(|(_, code)| *code));
+        codes.push(exit::FAILED);
+        let help = command.get_after_long_help().unwrap().to_string();
+        assert_eq!(exit_codes_of_help(&help), codes, "{name}");
     }
 }
 

@@ -9,12 +9,9 @@ use leasehold::{ClientId, Error, ErrorKind};
 use serde::Serialize;
 
 use crate::args::StatusArgs;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::lock::watchdog::start_command;
 use crate::{duration, json, output};
-
-/// The exit code if no watchdog replies.
-const NONE: u8 = 1;
 
 /// A client of a node, as JSON has it.
 fn monitored(client: &ClientStatus) -> impl Serialize {
@@ -44,7 +41,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<u8, Failure> {
             socket.display(),
             start_command(Some(&socket))
         );
-        Failure::from(Error::new(ErrorKind::Unreachable, message)).with_code(NONE)
+        Failure::from(Error::new(ErrorKind::Unreachable, message)).with_code(exit::NONE)
     })?;
     let failed = |error| Failure::own("the watchdog sent no status", error);
     let clients = node.status().map_err(failed)?;
