@@ -172,6 +172,8 @@ pub(crate) fn parse_channel<'a>(channel: &'a [u8], node: &str) -> Option<(&'a st
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::store::api::fixture;
 
@@ -197,5 +199,35 @@ mod tests {
             assert_eq!(parsed(namespace, &queue_key(&key)), None);
             assert_eq!(parsed(namespace, &counter_key(&key)), None);
         }
+    }
+
+    #[test]
+    fn the_page_lists_every_key_and_no_other() {
+        let (key, client) = (fixture::key("a"), ClientId::from_random([7; 16]));
+        let completion = Slot::Key(CompletionKey::parse("k").unwrap());
+        let own = BTreeSet::from([
+            record_key(&key),
+            annotation_key(&key, &Slot::Value),
+            annotation_key(&key, &Slot::Period),
+            annotation_key(&key, &completion),
+            counter_key(&key),
+            queue_key(&key),
+            revoked_key(&key),
+            client_key(&key.space, client),
+            admission_key(key.space.namespace()),
+        ]);
+        let page = include_str!("../../../../../../docs/redis.md")
+            .replace("<namespace>", "app")
+            .replace("<tenant>:<name>", "t:a")
+            .replace("<key>", "k")
+            .replace("<client id>", &client.to_string());
+        let rows = page.lines().filter_map(|row| row.strip_prefix("| "));
+        let cells = rows.filter_map(|row| row.split(" | ").next());
+        let pieces = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        let keys = pieces.map(|piece| match piece.starts_with(':') {
+            true => record_key(&key) + piece,
+            false => piece.to_owned(),
+        });
+        assert_eq!(keys.collect::<BTreeSet<_>>(), own);
     }
 }

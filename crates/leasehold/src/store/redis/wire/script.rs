@@ -93,3 +93,48 @@ impl Script {
 pub(crate) fn is_unknown_script(reply: &Value) -> bool {
     is_error(reply, "NOSCRIPT")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../../../../docs/redis.md");
+
+    /// The literal fields in the calls of `HSET`, `HMGET` and the like.
+    fn fields(script: &str) -> impl Iterator<Item = &str> {
+        script.split("('H").skip(1).flat_map(|call| {
+            let mut depth = 1;
+            let end = call.find(|c| {
+                depth += i32::from(c == '(') - i32::from(c == ')');
+                depth == 0
+            });
+            // Behind the name of the command. A literal value is empty or a format.
+            let literals = call[..end.unwrap()].split('\'').skip(2).step_by(2);
+            literals.filter(|literal| !literal.is_empty() && !literal.contains('%'))
+        })
+    }
+
+    #[test]
+    fn the_page_lists_every_field_of_a_hash_and_no_other() {
+        let rows = PAGE.lines().filter_map(|row| row.strip_prefix("| "));
+        let cells = rows.filter_map(|row| row.split(" | ").nth(2));
+        let pieces = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        // Without the part that is an id.
+        let page = pieces.filter_map(|field| field.split('<').next());
+        let page: BTreeSet<_> = page.filter(|field| !field.is_empty()).collect();
+        let own: BTreeSet<_> = TEXTS.into_iter().flat_map(fields).collect();
+        assert_eq!(page, own);
+    }
+
+    #[test]
+    fn the_page_lists_every_suffix_that_a_script_puts_behind_a_key() {
+        let lines = TEXTS.into_iter().flat_map(str::lines);
+        let code = lines.filter(|line| !line.starts_with("--"));
+        let literals = code.flat_map(|line| line.split('\''));
+        for suffix in literals.filter(|literal| literal.starts_with(':')) {
+            assert!(PAGE.contains(suffix), "{suffix}");
+        }
+    }
+}
