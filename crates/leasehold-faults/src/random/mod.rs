@@ -85,6 +85,10 @@ const CLOCK_STEP_MAX_MS: u64 = 1500;
 /// The length of a round.
 const ROUND: Duration = Duration::from_secs(60);
 
+/// How long the reading of the holders at the end of a round may take on a busy machine, and when it is tried again.
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
+const READ_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Faults one after the other: of a server, or of the connections of one holder to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sequence {
@@ -271,14 +275,29 @@ fn inject_all<S: Store>(world: &World<S>, sequence: &Sequence) {
 fn record_holders<S: Store>(world: &World<S>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().build().unwrap();
-    runtime.block_on(async {
-        let client = Client::connect(world.store.url(0)).await.unwrap();
-        for name in NAMES {
-            let mutex = client.mutex(name).unwrap();
-            if let Some(holder) = mutex.holder().await.unwrap() {
-                let (name, lease) = (name.to_owned(), holder.lease.to_string());
-                world.note(&Note::HeldAtEnd { name, lease });
+    let (url, end) = (world.store.url(0), Instant::now() + READ_TIMEOUT);
+    let holders = loop {
+        match runtime.block_on(read_holders(&url)) {
+            Ok(holders) => break holders,
+            Err(error) if Instant::now() >= end => {
+                panic!("the holders at the end were not read in {READ_TIMEOUT:?}: {error}")
             }
+            Err(_) => thread::sleep(READ_INTERVAL),
         }
-    });
+    };
+    for (name, lease) in holders {
+        world.note(&Note::HeldAtEnd { name, lease });
+    }
+}
+
+/// The names of the locks that are held, and their leases.
+async fn read_holders(url: &str) -> leasehold::Result<Vec<(String, String)>> {
+    let client = Client::connect(url).await?;
+    let mut holders = Vec::new();
+    for name in NAMES {
+        if let Some(holder) = client.mutex(name)?.holder().await? {
+            holders.push((name.to_owned(), holder.lease.to_string()));
+        }
+    }
+    Ok(holders)
 }
