@@ -90,6 +90,7 @@ impl Config {
             sentinel_password: self.sentinel_password.clone(),
             tls_ca: self.tls_ca.clone(),
             tls_identity: self.tls_identity.clone(),
+            clock: None,
         })
     }
 }

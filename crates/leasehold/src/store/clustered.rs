@@ -9,7 +9,6 @@ use super::optimistic::documents::Documents;
 use super::options::OpenOptions;
 use super::rule_store::RuleStore;
 use crate::Result;
-use crate::clock::Clock;
 
 /// The documents in a cluster.
 pub trait Clustered: Documents + Sized {
@@ -29,19 +28,6 @@ impl<D: Clustered> RuleStore<Optimistic<D>> {
         let documents = D::open(url, options, &hub).await;
         let documents = documents.map_err(|error| error.at_store(members::redacted(url)))?;
         let optimistic = Optimistic::new(documents, &hub, options)?;
-        Ok(Self::with_hub(optimistic, hub))
-    }
-
-    /// The same with a clock, for tests.
-    #[doc(hidden)]
-    pub async fn open_with_clock(
-        url: &str,
-        options: &OpenOptions,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        let hub = Arc::default();
-        let documents = D::open(url, options, &hub).await?;
-        let optimistic = Optimistic::with_clock(documents, &hub, options, clock)?;
         Ok(Self::with_hub(optimistic, hub))
     }
 }

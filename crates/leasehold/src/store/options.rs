@@ -1,8 +1,10 @@
 //! Options of opening a store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Secret;
+use crate::clock::Clock;
 
 /// Options of opening a store.
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ pub struct OpenOptions {
     pub tls_ca: Option<String>,
     /// The certificate of this client and its private key, in PEM. They replace the files in the URL.
     pub tls_identity: Option<(String, Secret)>,
+    /// The clock of this process in a store of documents, for tests. `None`: that of the machine.
+    pub clock: Option<Arc<dyn Clock>>,
 }
 
 impl OpenOptions {
@@ -82,6 +86,13 @@ impl OpenOptions {
         self.tls_identity = Some((certificate.into(), key.into()));
         self
     }
+
+    /// Sets the clock of this process in a store of documents. The wall clock runs as it does.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
 }
 
 impl Default for OpenOptions {
@@ -94,6 +105,7 @@ impl Default for OpenOptions {
             sentinel_password: None,
             tls_ca: None,
             tls_identity: None,
+            clock: None,
         }
     }
 }

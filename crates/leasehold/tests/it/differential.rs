@@ -118,8 +118,8 @@ fn the_etcd_store_follows_the_rule() {
     on_servers(|part| {
         let (cluster, clock) = (EtcdCluster::start(), ManualClock::new());
         play(async {
-            let own_clock = Arc::new(clock.clone());
-            let store = EtcdStore::open_with_clock(&cluster.url(), &options(), own_clock).await;
+            let options = options().clock(Arc::new(clock.clone()));
+            let store = EtcdStore::open_url(&cluster.url(), &options).await;
             compare_documents(&store.unwrap(), &clock, part).await
         });
     });
@@ -130,8 +130,8 @@ fn the_zookeeper_store_follows_the_rule() {
     on_servers(|part| {
         let (server, clock) = (ZookeeperServer::start(), ManualClock::new());
         play(async {
-            let own_clock = Arc::new(clock.clone());
-            let store = ZookeeperStore::open_with_clock(&server.url(), &options(), own_clock).await;
+            let options = options().clock(Arc::new(clock.clone()));
+            let store = ZookeeperStore::open_url(&server.url(), &options).await;
             compare_documents(&store.unwrap(), &clock, part).await
         });
     });

@@ -88,18 +88,9 @@ struct Records<D> {
 impl<D: Documents> Optimistic<D> {
     /// The records of documents, whose observers in this process the hub notifies.
     pub(super) fn new(documents: D, hub: &Hub, options: &OpenOptions) -> Result<Self> {
-        Self::with_clocks(documents, hub, options, Arc::new(BootClock), None)
-    }
-
-    /// The same with a clock that a test moves.
-    #[cfg_attr(not(any(feature = "etcd", feature = "zookeeper")), cfg(test))]
-    pub(super) fn with_clock(
-        documents: D,
-        hub: &Hub,
-        options: &OpenOptions,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self> {
-        let wall_clock = Some((SystemTime::now(), clock.now()));
+        let clock = options.clock.clone();
+        let wall_clock = clock.as_ref().map(|it| (SystemTime::now(), it.now()));
+        let clock = clock.unwrap_or_else(|| Arc::new(BootClock));
         Self::with_clocks(documents, hub, options, clock, wall_clock)
     }
 
