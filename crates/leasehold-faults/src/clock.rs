@@ -1,9 +1,12 @@
-//! The clock that all processes of the machine share, in nanoseconds.
+//! The clock that all processes of the machine share, in nanoseconds, and clocks with another rate.
 
 use std::fs;
+use std::pin::Pin;
 
+use leasehold::Instant;
 use leasehold::clock::{BootClock, Clock};
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// An instant by the clock that counts suspend.
 pub(crate) type Nanos = u64;
@@ -12,6 +15,31 @@ pub(crate) const MILLI: Nanos = 1_000_000;
 
 pub(crate) fn now() -> Nanos {
     BootClock.now().as_nanos()
+}
+
+/// A clock that has had a percentage of the rate of the shared clock since the start of the machine.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct RatedClock {
+    pub(crate) percent: u64,
+}
+
+impl RatedClock {
+    /// When it reaches an instant, by the shared clock.
+    pub(crate) fn shared_time(self, instant: Instant) -> Nanos {
+        let nanos = instant.as_nanos().saturating_mul(100);
+        nanos.div_ceil(self.percent)
+    }
+}
+
+impl Clock for RatedClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(now() * self.percent / 100)
+    }
+
+    fn sleep_until(&self, instant: Instant) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let instant = Instant::from_nanos(self.shared_time(instant));
+        Box::pin(async move { BootClock.sleep_until(instant).await })
+    }
 }
 
 /// How often the clocks are compared: on a busy machine this process may be paused between two readings.
@@ -54,4 +82,18 @@ fn sum_of_threads(process: &str, field: usize) -> Nanos {
     };
     let threads = threads.into_iter().flatten().flatten();
     threads.filter_map(time).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rated_clock_reaches_an_instant_at_its_shared_time() {
+        let clock = RatedClock { percent: 101 };
+        let (before, instant, after) = (now(), clock.now(), now());
+        let shared = clock.shared_time(instant);
+        assert!(before <= shared && shared <= after);
+        assert_eq!(clock.shared_time(Instant::from_nanos(1_011)), 1_001);
+    }
 }

@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use leasehold::__private::store;
+use leasehold::clock::Clock;
 use leasehold::watchdog::Watchdog;
-use leasehold::{Cause, Client, ErrorKind, Guard, State};
+use leasehold::{Cause, Client, ClientBuilder, ErrorKind, Guard, Instant, State};
 use leasehold_testkit::helper::Commands;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +25,7 @@ pub(crate) use self::cycle::{CycleConfig, JOBS, SHARED_NAMES};
 pub(crate) use self::elections::{CandidateConfig, ElectionsConfig};
 pub(crate) use self::keep::KeepConfig;
 pub(crate) use self::permits::{PermitsConfig, relying};
-use crate::clock::{self, Nanos};
+use crate::clock::{self, Nanos, RatedClock};
 use crate::history::{Event, HoldEvent, Journal, LeaseState, ObservationKind, file_of};
 
 /// How long to wait before the next attempt to connect.
@@ -43,6 +45,8 @@ pub(crate) struct HolderConfig {
     /// The number of threads that run its tasks.
     pub(crate) threads: usize,
     pub(crate) handoff: bool,
+    /// The clock of the library, with a store of documents. `None`: that of the machine.
+    pub(crate) clock: Option<RatedClock>,
     pub(crate) nodes: Nodes,
     pub(crate) workload: Workload,
 }
@@ -138,7 +142,7 @@ impl Shared {
             if let Some(watchdog) = config.nodes.watchdog() {
                 builder = builder.watchdog(watchdog);
             }
-            match builder.connect(&config.url).await {
+            match self.try_connect(builder).await {
                 Ok(client) => return client,
                 Err(error) if error.kind() == ErrorKind::InvalidConfig => panic!("{error}"),
                 Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
@@ -146,16 +150,32 @@ impl Shared {
         }
     }
 
+    async fn try_connect(&self, builder: ClientBuilder) -> leasehold::Result<Client> {
+        let url = &self.config.url;
+        let Some(clock) = self.config.clock else {
+            return builder.connect(url).await;
+        };
+        let clock: Arc<dyn Clock> = Arc::new(clock);
+        let options = builder.checked_options()?.clock(Arc::clone(&clock));
+        let store = store::open_with(url, &options).await?;
+        builder.clock(clock).connect(store).await
+    }
+
+    /// A state with its deadline by the shared clock.
     fn lease_state(&self, state: State) -> LeaseState {
         let is_watched = !self.config.nodes.addresses.is_empty();
+        let shared = |until: Instant| match self.config.clock {
+            Some(clock) => clock.shared_time(until),
+            None => until.as_nanos(),
+        };
         match state {
-            State::Held { until } => LeaseState::Held(until.as_nanos()),
+            State::Held { until } => LeaseState::Held(shared(until)),
             State::Jeopardy {
                 until,
                 cause: Cause::Paused,
-            } if is_watched && until.as_nanos() <= clock::now() => LeaseState::Paused,
+            } if is_watched && shared(until) <= clock::now() => LeaseState::Paused,
             State::Jeopardy { until, cause } => {
-                LeaseState::Jeopardy(until.as_nanos(), format!("{cause:?}"))
+                LeaseState::Jeopardy(shared(until), format!("{cause:?}"))
             }
             State::Lost(cause) => LeaseState::Lost(format!("{cause:?}")),
         }

@@ -273,6 +273,7 @@ impl World {
             ttl_ms: self.ttl_ms(candidate.unwrap_or(0)),
             threads: self.rng.usize(1..=2),
             handoff: false,
+            clock: None,
             nodes: Nodes::default(),
             workload: Workload::Elections(ElectionsConfig {
                 names: ELECTIONS.map(str::to_owned).to_vec(),

@@ -8,6 +8,7 @@ use leasehold_testkit::{Proxy, S3Server};
 use super::plan::Plan;
 use super::server_faults::disturb;
 use super::{Sequence, Store, Timed};
+use crate::clock::RatedClock;
 use crate::history::Fault;
 
 pub(super) struct Bucket {
@@ -22,6 +23,12 @@ impl Store for Bucket {
     const HAS_TIMES: bool = false;
     const SHORT: Duration = Duration::from_secs(12);
     const FAULTS: &'static [Fault] = &[Fault::StopServer];
+
+    /// Another holder excludes this one by its own clock: their rates differ as far as the guarantees allow.
+    fn clock(holder: usize) -> Option<RatedClock> {
+        let percent = [100, 101][holder % 2];
+        Some(RatedClock { percent })
+    }
 
     fn start(plan: &Plan) -> Self {
         let server = S3Server::start();

@@ -21,6 +21,7 @@ pub(super) fn run<S: Store>(world: &World<S>, number: usize) {
             ttl_ms: plan.ttl_ms,
             threads: plan.threads,
             handoff: plan.handoff,
+            clock: S::clock(number),
             nodes: Nodes::default(),
             workload: Workload::Cycle(CycleConfig {
                 names: NAMES.map(str::to_owned).to_vec(),

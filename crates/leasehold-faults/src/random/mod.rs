@@ -25,7 +25,7 @@ use self::plan::{LONG_TTLS_MS, NAMES, PROXIED_FAULTS, Plan};
 use self::postgres::Postgres;
 use self::servers::Servers;
 use crate::checker::CheckReport;
-use crate::clock;
+use crate::clock::{self, RatedClock};
 use crate::history::{self, Fault, FaultEvent, Note};
 use crate::scenario::{Outcome, RANDOM, Run, Scenario};
 use crate::world::Recording;
@@ -66,7 +66,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "bucket",
         (1, 1),
         rounds_of::<Bucket>,
-        "a world with a bucket of an S3 server and three holder processes",
+        "a world with a bucket of an S3 server and three holder processes with clocks 1 % apart",
     ),
 ];
 
@@ -124,6 +124,11 @@ trait Store: Send + Sync + Sized + 'static {
 
     /// The faults of the server that are equally likely. Redis has a schedule of its own.
     const FAULTS: &'static [Fault] = &[];
+
+    /// The clock of a holder. `None`: that of the machine.
+    fn clock(_holder: usize) -> Option<RatedClock> {
+        None
+    }
 
     fn start(plan: &Plan) -> Self;
 

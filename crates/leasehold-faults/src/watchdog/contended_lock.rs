@@ -48,6 +48,7 @@ impl HolderOptions {
             ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap(),
             threads: 2,
             handoff: true,
+            clock: None,
             nodes: self.nodes.clone(),
             workload,
         }

@@ -214,7 +214,8 @@ impl ClientBuilder {
     }
 
     /// The options of opening the store. All settings are checked before the store is touched.
-    pub(crate) fn checked_options(&self) -> Result<OpenOptions> {
+    #[doc(hidden)]
+    pub fn checked_options(&self) -> Result<OpenOptions> {
         let options = self.config.open_options()?;
         self.config.space()?;
         config::check_durability(self.config.durability, &self.config.policy()?)?;
