@@ -25,15 +25,13 @@ pub(crate) fn campaign(args: &[String]) -> Result<(), String> {
     start(program.args(args))
 }
 
-/// Runs the short form with these options, with the program that was built for the tests. `path`: where it searches for
-/// its servers.
-pub(crate) fn short(options: &[&str], path: Option<&OsStr>) -> Result<(), String> {
+/// Runs the short form with these options, with the program that was built for the tests. `variable`: where it finds its
+/// servers.
+pub(crate) fn short(options: &[&str], variable: Option<(&str, &OsStr)>) -> Result<(), String> {
     // `cargo run` would compile it again, with the features of its package alone.
     let this = env::current_exe().map_err(|error| format!("path of this program: {error}"))?;
     let mut program = Command::new(this.with_file_name(PROGRAM));
-    if let Some(path) = path {
-        program.env("PATH", path);
-    }
+    program.envs(variable);
     start(
         program
             .args(["campaign", "--short", "--seed", SHORT_SEED])

@@ -4,6 +4,15 @@
 # release: nothing on the machine is replaced. A program finds its own files beside its path.
 set -eu
 
+# `go install` refuses modules that replace others, as these do; a module that requires them does not.
+go_program() {
+    test -f go.mod || go mod init servers
+    go get "$2@$3"
+    CGO_ENABLED=0 go build -o "bin/$1" "$2"
+    : > complete
+    exit
+}
+
 case $1 in
     # The package of the server itself has only links to a program of the tools.
     redis-7.0) suites=bookworm packages=redis-tools programs=redis-server=usr/bin/redis-check-rdb ;;
@@ -19,14 +28,10 @@ case $1 in
         for name in initdb postgres psql pg_basebackup; do
             programs="$programs $name=usr/lib/postgresql/${1#postgresql-}/bin/$name"
         done ;;
-    etcd-*)
-        # `go install` refuses modules that replace others, as that of etcd does; a module that requires them does not.
-        # The server alone: the tests read the output of the etcdctl of the machine.
-        test -f go.mod || go mod init servers
-        go get "go.etcd.io/etcd/server/v3@v${1#etcd-}"
-        go build -o bin/etcd go.etcd.io/etcd/server/v3
-        : > complete
-        exit ;;
+    # The server alone: the tests read the output of the etcdctl of the machine.
+    etcd-*) go_program etcd go.etcd.io/etcd/server/v3 "v${1#etcd-}" ;;
+    seaweedfs-4.53)
+        go_program weed github.com/seaweedfs/seaweedfs/weed v0.0.0-20261109003541-7506e5f91cd6 ;;
 esac
 
 mkdir -p bin root lists/partial cache/archives/partial

@@ -13,14 +13,15 @@ use crate::{faults, processes, servers};
 
 const NEEDS: &str = "\
 Needs what the tests need, Go 1.26 with a module proxy, apt-get and dpkg (but not root), http://deb.debian.org, the
-package debian-archive-keyring, and 1.2 GB in target/servers beside the build. Takes about 15 minutes on two idle cores
-after the build.";
+package debian-archive-keyring, and 1.4 GB in target/servers beside the build and the caches of Go. Takes about 15
+minutes on two idle cores after the builds.";
 
 /// The servers, by their names in `matrix-server.sh`, which makes their programs.
 const REDIS: [&str; 4] = ["redis-7.0", "redis-8.0", "valkey-8.0", "valkey-8.1"];
 const POSTGRES: [&str; 2] = ["postgresql-17", "postgresql-18"];
 const PGBOUNCER: &str = "pgbouncer";
 const ETCD: &str = "etcd-3.6.16";
+const SEAWEEDFS: &str = "seaweedfs-4.53";
 
 const REDIS_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
                            conformance:: doctor:: redis::faults redis::transient redis::losses redis::grants \
@@ -33,13 +34,16 @@ const POSTGRES_TESTS: &str = "test --package leasehold --locked --no-fail-fast -
 const ETCD_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
                           etcd:: the_etcd_store doctor::clusters::";
 
+const OBJECTS_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- objects::";
+
 /// The filters match modules inside another module, which are only those of the conformance suite.
 const MEMBERS_TESTS: &str =
     "test --workspace --locked --no-fail-fast --test it -- ::etcd:: ::zookeeper::";
 
 /// Runs the conformance suite, the tests of the doctor and of faults, and random faults of one server and many masters on each server of
 /// Redis; the tests of PostgreSQL on other versions, and behind a pooler of transactions; the tests and random faults of
-/// etcd on another version; and the conformance suite on three members of etcd and of ZooKeeper.
+/// etcd on another version; those of buckets on a server that handles requests concurrently; and the conformance suite
+/// on three members of etcd and of ZooKeeper.
 pub(crate) fn test(steps: &mut Steps) {
     println!("{NEEDS}");
     processes::adopt_orphans();
@@ -54,7 +58,10 @@ pub(crate) fn test(steps: &mut Steps) {
         steps.run(server, || {
             let path = path(server, "redis-server")?;
             run(cargo_test(REDIS_TESTS).env("PATH", &path))?;
-            faults::short(&["--only", "single,masters"], Some(&path))
+            faults::short(
+                &["--only", "single,masters"],
+                Some(("PATH", path.as_os_str())),
+            )
         });
     }
     for server in POSTGRES {
@@ -66,7 +73,7 @@ pub(crate) fn test(steps: &mut Steps) {
     for (name, listen) in [("pgbouncer", None), ("pgbouncer, ?listen=", Some("1"))] {
         steps.run(name, || {
             path(PGBOUNCER, "pgbouncer")?;
-            let program = directory(PGBOUNCER).join("bin/pgbouncer");
+            let program = bin(PGBOUNCER)?.join("pgbouncer");
             let mut test = cargo_test(POSTGRES_TESTS);
             test.env("TESTKIT_PGBOUNCER", program);
             test.envs(listen.map(|listen| ("TESTKIT_LISTEN", listen)));
@@ -77,7 +84,14 @@ pub(crate) fn test(steps: &mut Steps) {
         servers::ensure(&["etcd"])?;
         let path = path(ETCD, "etcd")?;
         run(cargo_test(ETCD_TESTS).env("PATH", &path))?;
-        faults::short(&["--only", "etcd"], Some(&path))
+        faults::short(&["--only", "etcd"], Some(("PATH", path.as_os_str())))
+    });
+    steps.run(SEAWEEDFS, || {
+        let program = bin(SEAWEEDFS)?.join("weed");
+        run(Command::new(&program).arg("version"))?;
+        run(cargo_test(OBJECTS_TESTS).env("TESTKIT_SEAWEEDFS", &program))?;
+        let variable = ("TESTKIT_SEAWEEDFS", program.as_os_str());
+        faults::short(&["--only", "bucket"], Some(variable))
     });
     steps.run("three members of etcd and of ZooKeeper", || {
         servers::ensure(&["etcd", "zookeeper"])?;
@@ -86,13 +100,9 @@ pub(crate) fn test(steps: &mut Steps) {
     steps.run("no process is left running", processes::check_descendants);
 }
 
-fn directory(server: &str) -> PathBuf {
-    target().join("servers").join(server)
-}
-
-/// The search path with the programs of a server first, after they were made. Prints the version of one.
-fn path(server: &str, program: &str) -> Result<OsString, String> {
-    let directory = directory(server);
+/// The directory of the programs of a server, after they were made.
+fn bin(server: &str) -> Result<PathBuf, String> {
+    let directory = target().join("servers").join(server);
     if !directory.join("complete").is_file() {
         fs::create_dir_all(&directory)
             .map_err(|error| format!("{}: {error}", directory.display()))?;
@@ -100,7 +110,12 @@ fn path(server: &str, program: &str) -> Result<OsString, String> {
         script.arg(root().join("xtask/src/matrix-server.sh"));
         run(script.arg(server).current_dir(&directory))?;
     }
-    let bin = directory.join("bin");
+    Ok(directory.join("bin"))
+}
+
+/// The search path with the programs of a server first. Prints the version of one.
+fn path(server: &str, program: &str) -> Result<OsString, String> {
+    let bin = bin(server)?;
     let version = output(Command::new(bin.join(program)).arg("--version"))?;
     println!("{}", version.trim());
     let path = env::var_os("PATH").unwrap_or_default();

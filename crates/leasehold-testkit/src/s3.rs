@@ -1,9 +1,9 @@
-//! A real S3 server of a test's own: moto, which keeps objects in memory.
+//! A real S3 server of a test's own: moto, which keeps objects in memory, or SeaweedFS.
 
 use std::env;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -21,6 +21,15 @@ const PYTHON: &str = "moto/bin/python";
 
 /// The bucket that every server has.
 const BUCKET: &str = "locks";
+
+/// The variable with the path of SeaweedFS, which handles requests concurrently. `cargo xtask matrix` sets it.
+const SEAWEEDFS: &str = "TESTKIT_SEAWEEDFS";
+
+/// Its options, and those that each name a port of their own.
+const OPTIONS: &str = "-logtostderr=true server -s3=true -s3.autoCreateBucket=false -s3.port.iceberg=0 \
+                       -s3.port.lance=0 -ip=127.0.0.1 -ip.bind=127.0.0.1 -volume.max=100 \
+                       -master.volumeSizeLimitMB=64 -master.telemetry=false";
+const PORTS: &str = "s3.port.grpc master.port master.port.grpc volume.port volume.port.grpc filer.port filer.port.grpc";
 
 /// Serves one request at a time: moto itself checks a condition and writes in two steps.
 const SCRIPT: &str = r#"
@@ -47,19 +56,24 @@ impl S3Server {
     ///
     /// # Panics
     ///
-    /// If moto is missing or does not come up.
+    /// If the program is missing or does not come up.
     #[must_use]
     pub fn start() -> Self {
-        let python = python().expect("moto is missing; run cargo xtask test, which installs it");
-        let python = python.to_str().expect("a plain path");
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (port, log) = (free_port(), directory.path().join("server.log"));
-        let port_text = port.to_string();
-        let argv = [python, "-c", SCRIPT, &port_text];
+        let argv = match env::var(SEAWEEDFS) {
+            Ok(program) => seaweedfs(&program, port, directory.path()),
+            Err(_) => moto(port),
+        };
+        let argv: Vec<_> = argv.iter().map(String::as_str).collect();
         let process = Supervised::start(&log, &argv, &[]);
-        let has_bucket = || make_bucket(port).is_some_and(|reply| reply.contains(" 200 "));
-        let ready = process.until_ready(TIMEOUT, has_bucket);
-        ready.unwrap_or_else(|log| panic!("moto ended:\n{log}"));
+        let is_ready = || {
+            put(port, BUCKET, "");
+            let reply = put(port, &format!("{BUCKET}/ready"), "ready");
+            reply.is_some_and(|reply| reply.contains(" 200 "))
+        };
+        let ready = process.until_ready(TIMEOUT, is_ready);
+        ready.unwrap_or_else(|log| panic!("the S3 server ended:\n{log}"));
         Self {
             process,
             _directory: directory,
@@ -103,12 +117,37 @@ impl S3Server {
     }
 }
 
-/// The status line of the reply to the request for a bucket. `None`: nobody replies.
-fn make_bucket(port: u16) -> Option<String> {
+/// The command of moto.
+fn moto(port: u16) -> Vec<String> {
+    let python = python().expect("moto is missing; run cargo xtask test, which installs it");
+    let (python, port) = (python.to_str().expect("a plain path"), port.to_string());
+    [python, "-c", SCRIPT, &port].map(str::to_owned).to_vec()
+}
+
+/// The command of SeaweedFS, which would accept only the credentials in its environment.
+fn seaweedfs(program: &str, port: u16, directory: &Path) -> Vec<String> {
+    let name_max = "WEED_FILER_OPTIONS_MAX_FILE_NAME_LENGTH=1024";
+    let command = ["env", "-u", "AWS_ACCESS_KEY_ID", name_max, program];
+    let directory = directory.display();
+    let own = [
+        format!("-dir={directory}"),
+        format!("-filer.localSocket={directory}/filer.sock"),
+        format!("-s3.localSocket={directory}/s3.sock"),
+        format!("-s3.port={port}"),
+    ];
+    let ports = PORTS.split(' ');
+    let ports = ports.map(|option| format!("-{option}={}", free_port()));
+    let argv = command.into_iter().chain(OPTIONS.split(' '));
+    argv.map(str::to_owned).chain(own).chain(ports).collect()
+}
+
+/// The status line of the reply to the request for a bucket, or for an object with a text. `None`: nobody replies.
+fn put(port: u16, path: &str, text: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
+    let length = text.len();
     let request = format!(
-        "PUT /{BUCKET} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        "PUT /{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}"
     );
     stream.write_all(request.as_bytes()).ok()?;
     let mut reply = String::new();
