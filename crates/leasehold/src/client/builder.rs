@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use leasehold_core::{ClientId, RenewalOptions};
+use leasehold_core::{Claim, ClientId, RenewalOptions};
 use tokio::runtime::TryCurrentError;
 
 use super::Client;
@@ -294,7 +294,8 @@ impl ClientBuilder {
             options: AcquireOptions {
                 lease,
                 durability,
-                purpose: None,
+                claim: Claim::Mutex,
+                run: None,
             },
         })
     }

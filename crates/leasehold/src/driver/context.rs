@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::acquisition::RunRequest;
-use leasehold_core::record::LeaseKind;
 use leasehold_core::{Access, Claim, RenewalOptions};
 
 use super::primitives::Runtime;
@@ -36,50 +35,22 @@ pub(crate) struct AcquireOptions {
     pub(crate) lease: RenewalOptions,
     /// The replicas that must acknowledge the grant and each renewal.
     pub(crate) durability: Durability,
-    /// `None`: it is for a mutex, and for no run.
-    pub(crate) purpose: Option<Arc<Purpose>>,
-}
-
-/// What a lease is for, other than a mutex.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// The run of a job, which may be complete, under a mutex.
-    Run(Arc<RunRequest>),
-    /// A lock that others may hold at the same time.
-    Share(Claim),
+    /// What it is to hold.
+    pub(crate) claim: Claim,
+    /// The run of a job, which may be complete.
+    pub(crate) run: Option<Arc<RunRequest>>,
 }
 
 impl AcquireOptions {
-    /// The run of a job.
-    pub(crate) fn run(&self) -> Option<&Arc<RunRequest>> {
-        match self.purpose.as_deref() {
-            Some(Purpose::Run(run)) => Some(run),
-            Some(Purpose::Share(_)) | None => None,
-        }
-    }
-
-    /// What the lease is to hold of a lock that others may hold at the same time. `None`: a mutex.
-    pub(crate) fn share(&self) -> Option<Claim> {
-        match self.purpose.as_deref() {
-            Some(Purpose::Share(claim)) => Some(*claim),
-            Some(Purpose::Run(_)) | None => None,
-        }
-    }
-
-    /// What the lease is to hold.
-    pub(crate) fn claim(&self) -> Claim {
-        self.share().unwrap_or(Claim::Mutex)
-    }
-
-    /// The kind of lock that it is for.
-    pub(crate) fn kind(&self) -> LeaseKind {
-        self.claim().kind()
+    /// Whether others may hold the lock at the same time.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.claim != Claim::Mutex
     }
 
     /// Whether it is for a reader, which may join other readers of this process. A fixed lease ends for each at another
     /// time.
     pub(crate) fn is_reader(&self) -> bool {
-        self.share() == Some(Claim::Access(Access::Read)) && self.lease.fixed.is_none()
+        self.claim == Claim::Access(Access::Read) && self.lease.fixed.is_none()
     }
 }
 

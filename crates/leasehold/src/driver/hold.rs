@@ -467,7 +467,7 @@ fn hand_off(
     let durability = lease.durability();
     let suits = |state: &Lease, options: &AcquireOptions| {
         // Only the store knows whether a run is complete.
-        let suits = options.lease.fixed.is_none() && options.purpose.is_none();
+        let suits = options.lease.fixed.is_none() && options.run.is_none();
         suits && options.durability == durability && state.suits(options.lease.policy)
     };
     while let Some(next) = head.next_if(|options| suits(state, options)) {

@@ -278,7 +278,7 @@ impl Driver {
     /// A run of this slot was completed. The tasks that wait for one ask the store, together.
     pub(crate) fn notify_completed(&self, key: &Key, slot: &Slot) {
         let waits = |options: &AcquireOptions| {
-            let run = options.run();
+            let run = options.run.as_ref();
             run.is_some_and(|run| run.unless.slot() == *slot)
         };
         for waiter in self.queues.mutexes.remove_if(key, waits) {

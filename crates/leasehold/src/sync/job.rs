@@ -10,7 +10,7 @@ use leasehold_core::acquisition::RunRequest;
 use leasehold_core::job::{self, KEEP_MAX, KEEP_MIN};
 use leasehold_core::record::{self, Unless};
 use leasehold_core::{
-    Annotation, Completion as CompletionRecord, Due, JobSchedule, Removal, StoreTime, Ttl,
+    Annotation, Claim, Completion as CompletionRecord, Due, JobSchedule, Removal, StoreTime, Ttl,
 };
 
 use self::run::Begun;
@@ -18,7 +18,6 @@ pub use self::run::{Ran, Run};
 use super::lock_events::LockEvents;
 use super::mutex::{Mutex, refused_without_limit};
 use crate::driver::acquire::{Acquired, Wait};
-use crate::driver::context::Purpose;
 use crate::driver::metrics::report_job_success;
 use crate::store::{Parts, unexpected};
 use crate::{Completion, Error, ErrorKind, Guard, LeaseOptions, Result, config};
@@ -274,11 +273,7 @@ impl Job {
     ///
     /// As [`Mutex::lock`].
     pub async fn lock_timeout(&self, timeout: Duration) -> Result<Ran<Run>> {
-        if timeout.is_zero() {
-            return self.try_lock().await;
-        }
-        let end = self.mutex.driver.context.clock.now().after(timeout);
-        self.acquire(Wait::Until(end)).await
+        self.acquire(self.mutex.wait_for(timeout)).await
     }
 
     /// The events of the lock of the job, as [`Mutex::events`], with the completed runs of this job.
@@ -335,9 +330,9 @@ impl Job {
     async fn acquire(&self, wait: Wait) -> Result<Ran<Run>> {
         let since = self.mutex.driver.context.clock.now();
         let unless = self.unless.clone();
-        let run = Arc::new(RunRequest { unless, since });
-        let run = Arc::new(Purpose::Run(run));
-        Ok(match self.mutex.acquire_for(Some(run), wait).await? {
+        let run = Some(Arc::new(RunRequest { unless, since }));
+        let acquired = self.mutex.acquire_for(Claim::Mutex, run, wait).await?;
+        Ok(match acquired {
             Acquired::Held(hold, run) => Ran::Now(self.begin(Guard::new(hold), run)?),
             Acquired::Complete(note) => {
                 let (completion, _) = self.parse(&note)?;

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use leasehold_core::{Cause, Instant, State};
 
-use super::mutex::{LockRequest, refused_without_limit};
+use super::mutex::{LockRequest, Mutex, refused_without_limit};
+#[cfg(doc)]
+use crate::ErrorKind;
 use crate::driver::Driver;
 use crate::driver::acquire::{Wait, several};
 use crate::guard::run_unless_lost;
 use crate::{Error, Guard, Result, config};
-#[cfg(doc)]
-use crate::{ErrorKind, Mutex};
 
 /// Several locks that are acquired at once. Made by [`Client::all`](crate::Client::all), which has an example.
 ///
@@ -31,7 +31,8 @@ impl LockSet {
     pub(crate) fn new(driver: &Arc<Driver>, requests: Vec<LockRequest>) -> Result<Self> {
         let mut requests = requests;
         requests.sort_by(|a, b| a.mutex.key.cmp(&b.mutex.key));
-        requests.dedup_by(|a, b| a.mutex.key == b.mutex.key && a.options() == b.options());
+        let is_same = |a: &Mutex, b: &Mutex| a.key == b.key && a.options == b.options;
+        requests.dedup_by(|a, b| is_same(&a.mutex, &b.mutex));
         if requests.is_empty() {
             return Err(config::invalid("a set of locks needs at least one"));
         }

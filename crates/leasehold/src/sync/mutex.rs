@@ -6,12 +6,13 @@ mod settings;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::acquisition::RunRequest;
 use leasehold_core::{Claim, Instant, OwnerId, Slot};
 
 pub use self::request::LockRequest;
 use super::lock_events::LockEvents;
 use crate::driver::acquire::{self, AcquireRequest, Acquired, Wait, reenter};
-use crate::driver::context::{AcquireOptions, Purpose};
+use crate::driver::context::AcquireOptions;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
 use crate::store::{Key, Parts};
@@ -91,7 +92,7 @@ impl Mutex {
 
     /// The request for this lock, for [`Client::all`](crate::Client::all).
     pub fn for_lock(&self) -> LockRequest {
-        LockRequest::new(self, None)
+        LockRequest::new(self, Claim::Mutex)
     }
 
     /// The events of this lock from now on: grants, releases, the length of its queue, leaders and completed runs of the
@@ -118,7 +119,7 @@ impl Mutex {
     /// Dropped during the wait, the future holds nothing and has left the queue. A lock that was granted meanwhile is
     /// released in the background.
     pub async fn lock(&self) -> Result<Guard> {
-        match self.acquire(Wait::Forever).await? {
+        match self.acquire(Claim::Mutex, Wait::Forever).await? {
             Some(guard) => Ok(guard),
             // Only a caller that limits its waiting can be refused.
             None => Err(self.name_error(refused_without_limit())),
@@ -144,7 +145,7 @@ impl Mutex {
     ///
     /// As [`Mutex::lock`].
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        self.acquire(Wait::No).await
+        self.acquire(Claim::Mutex, Wait::No).await
     }
 
     /// Acquires the lock, and waits for it no longer than `timeout`. `None`: the lock was not free in that time.
@@ -158,7 +159,7 @@ impl Mutex {
     ///
     /// As [`Mutex::lock`].
     pub async fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard>> {
-        self.acquire(self.wait_for(timeout)).await
+        self.acquire(Claim::Mutex, self.wait_for(timeout)).await
     }
 
     /// Acquires the lock, and waits for it without a limit; does the work and releases the lock.
@@ -372,17 +373,9 @@ impl Mutex {
         Ok(known.or_else(|| lease.map(|lease| LockInfo::of(self.name(), lease))))
     }
 
-    pub(super) async fn acquire(&self, wait: Wait) -> Result<Option<Guard>> {
-        match self.acquire_for(None, wait).await? {
-            Acquired::Held(hold, _) => Ok(Some(Guard::new(hold))),
-            Acquired::Complete(_) | Acquired::Refused => Ok(None),
-        }
-    }
-
-    /// Acquires what others may hold at the same time. `None`: it was not free, and the caller does not wait any longer.
-    pub(super) async fn share(&self, claim: Claim, wait: Wait) -> Result<Option<Guard>> {
-        let purpose = Some(Arc::new(Purpose::Share(claim)));
-        match self.acquire_for(purpose, wait).await? {
+    /// Acquires the lock, or a part of it. `None`: it was not free, and the caller does not wait any longer.
+    pub(super) async fn acquire(&self, claim: Claim, wait: Wait) -> Result<Option<Guard>> {
+        match self.acquire_for(claim, None, wait).await? {
             Acquired::Held(hold, _) => Ok(Some(Guard::new(hold))),
             Acquired::Complete(_) | Acquired::Refused => Ok(None),
         }
@@ -411,10 +404,11 @@ impl Mutex {
         }
     }
 
-    /// Acquires the lock for a run of a job, unless that is complete, or with others that hold it at the same time.
+    /// Acquires the lock, or a part of it, unless the run of a job that it is for is complete.
     pub(super) async fn acquire_for(
         &self,
-        purpose: Option<Arc<Purpose>>,
+        claim: Claim,
+        run: Option<Arc<RunRequest>>,
         wait: Wait,
     ) -> Result<Acquired> {
         let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
@@ -423,7 +417,8 @@ impl Mutex {
             let request = AcquireRequest {
                 key: self.key.clone(),
                 options: AcquireOptions {
-                    purpose,
+                    claim,
+                    run,
                     ..self.options.clone()
                 },
                 wait,

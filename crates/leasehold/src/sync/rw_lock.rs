@@ -1,7 +1,6 @@
 //! The read-write lock: readers share it, or a writer has it alone.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Access, Claim};
@@ -10,7 +9,6 @@ use super::mutex::{LockRequest, Mutex, refused_without_limit};
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::driver::acquire::Wait;
-use crate::driver::context::Purpose;
 use crate::store::{Feature, unexpected};
 use crate::{Guard, LeaseOptions, Result};
 
@@ -237,21 +235,16 @@ impl RwLock {
 
     /// The request of a reader, for [`Client::all`](crate::Client::all).
     pub fn for_read(&self) -> LockRequest {
-        self.request(Access::Read)
+        LockRequest::new(&self.mutex, READ)
     }
 
     /// The request of a writer, for [`Client::all`](crate::Client::all).
     pub fn for_write(&self) -> LockRequest {
-        self.request(Access::Write)
+        LockRequest::new(&self.mutex, WRITE)
     }
 
     async fn acquire(&self, access: Access, wait: Wait) -> Result<Option<Guard>> {
-        self.mutex.share(Claim::Access(access), wait).await
-    }
-
-    fn request(&self, access: Access) -> LockRequest {
-        let purpose = Purpose::Share(Claim::Access(access));
-        LockRequest::new(&self.mutex, Some(Arc::new(purpose)))
+        self.mutex.acquire(Claim::Access(access), wait).await
     }
 }
 

@@ -2,14 +2,12 @@
 
 use std::num::NonZeroU32;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Claim, Token};
 
 use super::mutex::{LockRequest, Mutex, refused_without_limit};
 use crate::driver::acquire::Wait;
-use crate::driver::context::Purpose;
 use crate::store::{Feature, Parts};
 use crate::{ErrorKind, Guard, LeaseOptions, Result, config};
 
@@ -204,8 +202,7 @@ impl Semaphore {
     ///
     /// [`ErrorKind::InvalidConfig`] for zero.
     pub fn for_permits(&self, permits: u32) -> Result<LockRequest> {
-        let purpose = Purpose::Share(self.claim(permits)?);
-        Ok(LockRequest::new(&self.mutex, Some(Arc::new(purpose))))
+        Ok(LockRequest::new(&self.mutex, self.claim(permits)?))
     }
 
     /// Sets the number of permits, whatever number its clients have given. It counts immediately, and until 30 days after
@@ -259,7 +256,7 @@ impl Semaphore {
 
     async fn permit(&self, permits: u32, wait: Wait) -> Result<Option<Permit>> {
         let claim = self.claim(permits)?;
-        let guard = self.mutex.share(claim, wait).await?;
+        let guard = self.mutex.acquire(claim, wait).await?;
         Ok(guard.map(|guard| Permit {
             guard,
             semaphore: self.clone(),

@@ -27,10 +27,11 @@ pub(super) async fn try_acquire(
 /// The contender for one attempt, and whether it is past the queue. `None`: it would be refused.
 pub(super) fn attempt(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<(Contender, bool)> {
     let AcquireRequest { key, options, .. } = request;
-    let head = driver.queues.of(options.kind()).enter_if_empty(key);
+    let head = driver.queues.of(options.claim.kind()).enter_if_empty(key);
     let past_the_queue = head.is_none();
     // Only the store knows whether a run is complete, or how many permits are free.
-    if past_the_queue && options.purpose.is_none() && driver.holds(key) {
+    let store_decides = options.is_shared() || options.run.is_some();
+    if past_the_queue && !store_decides && driver.holds(key) {
         return None;
     }
     Some((Contender::new(driver, key, head), past_the_queue))
@@ -44,11 +45,11 @@ pub(super) fn unless_overtaken(
     acquired: Acquired,
 ) -> Acquired {
     let AcquireRequest { key, options, .. } = request;
-    let queues = driver.queues.of(options.kind());
-    let overtakes = || match options.share() {
-        None => queues.is_open(key),
+    let queues = driver.queues.of(options.claim.kind());
+    let overtakes = || match options.is_shared() {
+        false => queues.is_open(key),
         // The head alone does not wait: its request was before this one.
-        Some(_) => queues.is_followed(key),
+        true => queues.is_followed(key),
     };
     match acquired {
         Acquired::Held(..) if past_the_queue && overtakes() => Acquired::Refused,
@@ -58,12 +59,12 @@ pub(super) fn unless_overtaken(
 
 /// Joins the readers of this process, or ends that they share a lease, for a writer.
 pub(super) fn before_the_queue(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<Hold> {
-    match request.options.share()? {
-        Claim::Access(Access::Write) => driver.shares.end_window(&request.key),
-        _ if request.options.is_reader() => {
-            return shares::join(driver, &request.key, &request.options);
-        }
-        _ => {}
+    let AcquireRequest { key, options, .. } = request;
+    if options.is_reader() {
+        return shares::join(driver, key, options);
+    }
+    if options.claim == Claim::Access(Access::Write) {
+        driver.shares.end_window(key);
     }
     None
 }

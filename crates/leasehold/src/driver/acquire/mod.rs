@@ -72,14 +72,14 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
     let mut last = None;
     let acquired = async {
         loop {
-            let queues = driver.queues.of(request.options.kind());
+            let queues = driver.queues.of(request.options.claim.kind());
             let contender = match queues.enter(&request.key, request.options.clone()) {
                 Entry::Head(head) => Contender::new(driver, &request.key, Some(head)),
                 Entry::QueuedTask(mut waiting) => {
                     let arrived = driver.context.clock.now();
                     let turn = waiting.wait().await;
                     if let Some(Turn::Head(_) | Turn::Contend(_)) = turn {
-                        last = driver.last_reply(request.options.kind(), &request.key);
+                        last = driver.last_reply(request.options.claim.kind(), &request.key);
                         // Those before this task may have a read lease by now.
                         if let Some(hold) = before_the_queue(driver, request) {
                             return Ok(Acquired::Held(hold, None));
@@ -116,7 +116,7 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
         () = driver.context.clock.sleep_until(end) => {}
     }
     // A caller that was not at the head of the queue knows what the head knows.
-    match last.or_else(|| driver.last_reply(request.options.kind(), &request.key)) {
+    match last.or_else(|| driver.last_reply(request.options.claim.kind(), &request.key)) {
         Some(LastReply::Refused) => Ok(Acquired::Refused),
         // A store that does not reply is not a refusal.
         Some(LastReply::Failed(error)) => Err(error),
@@ -206,7 +206,7 @@ impl Contender {
             match action {
                 AcquireAction::NewLease => {
                     // A lease on a lock that others may also hold is not handed off.
-                    let hands_off = request.options.share().is_none();
+                    let hands_off = !request.options.is_shared();
                     let head = self.head.as_ref().filter(|_| hands_off);
                     let followed = head.is_some_and(Head::is_followed);
                     let (lease, tokens) = (driver.next_lease(), tokens(&driver, followed));
@@ -244,7 +244,7 @@ impl Contender {
                     };
                 }
                 AcquireAction::Complete(note) => {
-                    if let Some(run) = request.options.run() {
+                    if let Some(run) = &request.options.run {
                         driver.notify_completed(&self.key, &run.unless.slot());
                     }
                     return Ok(Acquired::Complete(note));
@@ -403,7 +403,7 @@ impl Contender {
         let (hold, now) = (granted.hold, driver.context.clock.now());
         let key = self.key.clone();
         let mut lease = ActiveLease::new(key, granted, options.durability, driver.handoff, now);
-        if options.share().is_some() {
+        if options.is_shared() {
             lease.share = Some(Box::new(acquisition.lock().machine.numbering()));
         }
         let lease = Arc::new(lease);
@@ -524,8 +524,8 @@ fn machine_options(
 ) -> acquisition::AcquireOptions {
     acquisition::AcquireOptions {
         lease: options.lease,
-        claim: options.claim(),
-        run: options.run().cloned(),
+        claim: options.claim,
+        run: options.run.clone(),
         wait,
         replicated: options.durability.is_replicated(),
         idempotent: driver.context.idempotent,

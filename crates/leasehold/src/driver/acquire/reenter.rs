@@ -54,7 +54,7 @@ pub(super) async fn decide(
     request: &AcquireRequest,
     hold: Hold,
 ) -> Result<Acquired> {
-    let Some(run) = request.options.run() else {
+    let Some(run) = &request.options.run else {
         return Ok(Acquired::Held(hold, None));
     };
     let context = &driver.context;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use leasehold_core::acquisition::GrantedLease;
 use leasehold_core::{
-    Cause, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, Policy, RenewalOptions, State, Term,
-    Token, TokenCount, Ttl,
+    Cause, Claim, ClientId, Handoff, HoldId, Instant, Lease, LeaseId, Policy, RenewalOptions,
+    State, Term, Token, TokenCount, Ttl,
 };
 use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 use super::super::acquire::{self, AcquireRequest, Acquired, Wait};
 use super::super::active_lease::ActiveLease;
-use super::super::context::{AcquireOptions, Purpose};
+use super::super::context::AcquireOptions;
 use super::super::hold::Hold;
 use super::super::primitives::{Mutex, Runtime, lock};
 use super::super::renew::Renewer;
@@ -109,7 +109,7 @@ pub(super) async fn stop(renewer: &Renewer) {
 pub(super) async fn acquire(
     driver: &Arc<Driver>,
     name: u8,
-    purpose: Option<Arc<Purpose>>,
+    claim: Claim,
     leaves: f64,
 ) -> Option<Hold> {
     let lease = RenewalOptions {
@@ -121,7 +121,8 @@ pub(super) async fn acquire(
         options: AcquireOptions {
             lease,
             durability: Durability::None,
-            purpose,
+            claim,
+            run: None,
         },
         wait: Wait::Forever,
     };
@@ -164,7 +165,7 @@ impl World {
     /// One task: acquires a lock, perhaps leaves early, and releases it in one way or the other.
     async fn visit(self: Arc<Self>, name: u8) {
         a_while().await;
-        let Some(hold) = acquire(&self.driver, name, None, 0.4).await else {
+        let Some(hold) = acquire(&self.driver, name, Claim::Mutex, 0.4).await else {
             return;
         };
         let lease = hold.lease.id;
@@ -217,7 +218,7 @@ fn run_client(faults: bool) -> u64 {
         ended(tasks).await;
         hints.await.unwrap();
         // One that is held still when the client is shut down, unless it is lost before.
-        let kept = acquire(&world.driver, TASKS, None, 0.4).await;
+        let kept = acquire(&world.driver, TASKS, Claim::Mutex, 0.4).await;
         if let Some(kept) = &kept {
             world.store.in_hand(kept.lease.id);
         }

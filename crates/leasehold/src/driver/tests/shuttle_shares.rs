@@ -13,7 +13,6 @@ use shuttle::rand::{Rng, thread_rng};
 
 use super::super::Driver;
 use super::super::active_lease::ActiveLease;
-use super::super::context::Purpose;
 use super::super::hold::Hold;
 use super::super::primitives::{Mutex, lock};
 use super::recording_store::RecordingStore;
@@ -71,8 +70,8 @@ impl World {
         };
         for _ in 0..times {
             a_while().await;
-            let purpose = Arc::new(Purpose::Share(Claim::Access(access)));
-            let Some(hold) = acquire(&self.driver, 0, Some(purpose), 0.3).await else {
+            let claim = Claim::Access(access);
+            let Some(hold) = acquire(&self.driver, 0, claim, 0.3).await else {
                 continue;
             };
             self.enter(access, &hold);

@@ -1,10 +1,9 @@
 //! The request for a lock as one of a set.
 
-use std::sync::Arc;
+use leasehold_core::Claim;
 
 use super::Mutex;
 use crate::driver::acquire::{AcquireRequest, Wait};
-use crate::driver::context::{AcquireOptions, Purpose};
 
 /// How a lock is acquired as one of a [`LockSet`](crate::LockSet). Made by [`Mutex::for_lock`],
 /// [`RwLock::for_read`](crate::RwLock::for_read), [`RwLock::for_write`](crate::RwLock::for_write) and
@@ -13,29 +12,20 @@ use crate::driver::context::{AcquireOptions, Purpose};
 #[must_use = "give it to `Client::all`"]
 pub struct LockRequest {
     pub(crate) mutex: Mutex,
-    purpose: Option<Arc<Purpose>>,
 }
 
 impl LockRequest {
-    pub(crate) fn new(mutex: &Mutex, purpose: Option<Arc<Purpose>>) -> Self {
-        Self {
-            mutex: mutex.clone(),
-            purpose,
-        }
+    pub(crate) fn new(mutex: &Mutex, claim: Claim) -> Self {
+        let mut mutex = mutex.clone();
+        mutex.options.claim = claim;
+        Self { mutex }
     }
 
     pub(crate) fn request(&self, wait: Wait) -> AcquireRequest {
         AcquireRequest {
             key: self.mutex.key.clone(),
-            options: self.options(),
+            options: self.mutex.options.clone(),
             wait,
-        }
-    }
-
-    pub(crate) fn options(&self) -> AcquireOptions {
-        AcquireOptions {
-            purpose: self.purpose.clone(),
-            ..self.mutex.options.clone()
         }
     }
 }

@@ -43,7 +43,7 @@ impl Mutex {
             options: AcquireOptions {
                 lease: RenewalOptions { policy, fixed },
                 durability,
-                purpose: None,
+                ..before.clone()
             },
             min_hold,
             owner: owner.unwrap_or(self.owner),
