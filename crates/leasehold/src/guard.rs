@@ -275,13 +275,6 @@ impl Guard {
         driver.context.name_error(error, &lease.key)
     }
 
-    /// Waits until a watchdog watches the lease, if one has to.
-    #[cfg(feature = "watchdog")]
-    pub(crate) async fn watched(&self, timeout: Duration) -> Result<()> {
-        let Hold { driver, lease, .. } = &self.hold;
-        driver.watchdog.watched(lease, timeout).await
-    }
-
     /// What the grant says beside its tokens.
     pub(crate) fn numbering(&self) -> Numbering {
         let share = self.hold.lease.share.as_deref();

@@ -106,16 +106,15 @@ impl LockSet {
         let Some(holds) = several::acquire(&self.driver, &requests).await? else {
             return Ok(None);
         };
-        let guards: Vec<_> = holds.into_iter().map(Guard::new).collect();
-        let granted = || self.requests.iter().zip(&guards);
+        let granted = || self.requests.iter().zip(&holds);
         #[cfg(feature = "watchdog")]
-        for (request, guard) in granted() {
-            request.mutex.watched(guard).await?;
+        for (request, hold) in granted() {
+            request.mutex.watched(hold).await?;
         }
-        // Not earlier: locks that no caller gets are free immediately.
-        for (request, guard) in granted() {
-            request.mutex.begin_min_hold(guard);
+        for (request, hold) in granted() {
+            request.mutex.begin_min_hold(hold);
         }
+        let guards = holds.into_iter().map(Guard::new).collect();
         Ok(Some(GuardSet { guards }))
     }
 }

@@ -13,6 +13,7 @@ pub use self::request::LockRequest;
 use super::lock_events::LockEvents;
 use crate::driver::acquire::{self, AcquireRequest, Acquired, Wait, reenter};
 use crate::driver::context::AcquireOptions;
+use crate::driver::hold::Hold;
 use crate::driver::metrics::{AcquireFailure, WaiterMetric};
 use crate::driver::{Driver, report};
 use crate::store::{Key, Parts};
@@ -381,18 +382,18 @@ impl Mutex {
         }
     }
 
-    /// Waits until a watchdog watches a lease that was granted with others, if one has to.
+    /// Waits until a watchdog watches a lease that was granted, if one has to.
     #[cfg(feature = "watchdog")]
-    pub(super) async fn watched(&self, guard: &Guard) -> Result<()> {
+    pub(super) async fn watched(&self, hold: &Hold) -> Result<()> {
         let timeout = self.options.lease.policy.interval;
-        let watched = guard.watched(timeout).await;
+        let watched = self.driver.watchdog.watched(&hold.lease, timeout).await;
         watched.map_err(|error| self.name_error(error))
     }
 
-    /// Begins the minimum hold of a lease that was granted with others.
-    pub(super) fn begin_min_hold(&self, guard: &Guard) {
+    /// Begins the minimum hold of a lease that its caller gets now. A lease that no caller gets is released immediately.
+    pub(super) fn begin_min_hold(&self, hold: &Hold) {
         if !self.min_hold.is_zero() {
-            guard.require_min_hold(self.min_hold);
+            hold.require_min_hold(self.min_hold);
         }
     }
 
@@ -434,9 +435,7 @@ impl Mutex {
             };
             #[cfg(feature = "watchdog")]
             if let Acquired::Held(hold, _) = &acquired {
-                let timeout = self.options.lease.policy.interval;
-                let watched = self.driver.watchdog.watched(&hold.lease, timeout).await;
-                watched.map_err(|error| self.driver.context.name_error(error, &self.key))?;
+                self.watched(hold).await?;
             }
             Ok(acquired)
         };
@@ -445,10 +444,7 @@ impl Mutex {
             (Ok(Acquired::Held(hold, _)), _) => {
                 let waited = self.driver.context.clock.now().since(begun);
                 report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
-                // Not earlier: a lease that no caller gets is released immediately.
-                if !self.min_hold.is_zero() {
-                    hold.require_min_hold(self.min_hold);
-                }
+                self.begin_min_hold(hold);
             }
             (Ok(Acquired::Complete(_)), _) => {}
             (Ok(Acquired::Refused), Wait::No) => AcquireFailure::Refused.count(),
