@@ -115,7 +115,7 @@ pub(crate) enum HeadState {
 
 /// The turn of a waiting task.
 pub(crate) enum Turn {
-    /// It acquires the lock from now on: the lease before it was lost.
+    /// It acquires the lock from now on: the lease before it was lost, or is one of several on the lock.
     Head(Head<LeaseQueues>),
     /// It goes on with an acquisition.
     Contend(Box<Contender>),

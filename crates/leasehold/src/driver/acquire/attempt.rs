@@ -7,7 +7,6 @@ use leasehold_core::{Access, Claim, TokenCount};
 
 use super::super::hold::Hold;
 use super::super::{Driver, shares};
-use super::wakeup::SharedAcquisition;
 use super::{AcquireRequest, Acquired, Contender};
 use crate::Result;
 use crate::store::{Request, Shard};
@@ -20,7 +19,7 @@ pub(super) async fn try_acquire(
     let Some((contender, past_the_queue)) = attempt(driver, request) else {
         return Ok(Acquired::Refused);
     };
-    let acquired = contender.run(request, &mut None).await?;
+    let acquired = contender.run(&mut None).await?;
     Ok(unless_overtaken(driver, request, past_the_queue, acquired))
 }
 
@@ -34,7 +33,7 @@ pub(super) fn attempt(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<
     if past_the_queue && !store_decides && driver.holds(key) {
         return None;
     }
-    Some((Contender::new(driver, key, head), past_the_queue))
+    Some((Contender::new(driver, request, false, head), past_the_queue))
 }
 
 /// The result of an attempt. Those in the queue may not have sent their request yet, and come first.
@@ -70,30 +69,17 @@ pub(super) fn before_the_queue(driver: &Arc<Driver>, request: &AcquireRequest) -
 }
 
 impl Contender {
-    /// Begins the acquisition. Returns its first request, the reply to which is to be posted, unless that is not due
-    /// yet.
-    pub(super) fn begin(&mut self, request: &AcquireRequest) -> Option<(Shard, Request)> {
-        let acquisition = self.start(request);
-        self.first_request(&acquisition, TokenCount::MIN)
-    }
-
-    /// Starts an acquisition. Returns its first request, and the shard that it is for, unless that is not due yet.
-    pub(super) fn first_request(
-        &self,
-        acquisition: &SharedAcquisition,
-        tokens: TokenCount,
-    ) -> Option<(Shard, Request)> {
+    /// Starts the acquisition. Returns its first request, and the shard that it is for, unless that is not due yet.
+    pub(super) fn first_request(&self, tokens: TokenCount) -> Option<(Shard, Request)> {
         let driver = &self.driver;
         let (now, shard) = (driver.context.clock.now(), driver.context.shard(&self.key));
         let action = {
-            let machine = &mut acquisition.lock().machine;
+            let machine = &mut self.acquisition.lock().machine;
             machine.start(driver.next_lease(), tokens);
             machine.poll(now, shard.0)
         };
         match action {
-            AcquireAction::Acquire(op) => {
-                Some((shard, self.request(op, acquisition.options.durability)))
-            }
+            AcquireAction::Acquire(op) => Some((shard, self.request(op))),
             _ => None,
         }
     }

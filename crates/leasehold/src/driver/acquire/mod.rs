@@ -27,10 +27,10 @@ use super::local_queue::{Entry, Head};
 use super::primitives::report;
 use super::{Driver, HeadState, LeaseQueues, Turn, release};
 use crate::store::{Key, Reply, Request, Shard, WakeupMode};
-use crate::{Durability, Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// A lock that a caller wants.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct AcquireRequest {
     pub(crate) key: Key,
     pub(crate) options: AcquireOptions,
@@ -74,7 +74,7 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
         loop {
             let queues = driver.queues.of(request.options.claim.kind());
             let contender = match queues.enter(&request.key, request.options.clone()) {
-                Entry::Head(head) => Contender::new(driver, &request.key, Some(head)),
+                Entry::Head(head) => Contender::new(driver, request, true, Some(head)),
                 Entry::QueuedTask(mut waiting) => {
                     let arrived = driver.context.clock.now();
                     let turn = waiting.wait().await;
@@ -87,9 +87,10 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
                     }
                     match turn {
                         Some(Turn::Hold(hold)) => return Ok(Acquired::Held(hold, None)),
-                        Some(Turn::Head(head)) => Contender::new(driver, &request.key, Some(head)),
+                        Some(Turn::Head(head)) => Contender::new(driver, request, true, Some(head)),
                         Some(Turn::Contend(contender)) => {
-                            contender.take_over(arrived, last.as_ref())?
+                            contender.take_over(arrived, last.as_ref())?;
+                            *contender
                         }
                         Some(Turn::Ask) => match ask(driver, request).await {
                             Ok(Acquired::Refused) => continue,
@@ -99,12 +100,12 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
                         // The queues were closed.
                         None => {
                             driver.check_open(&request.key)?;
-                            Contender::new(driver, &request.key, None)
+                            Contender::new(driver, request, true, None)
                         }
                     }
                 }
             };
-            return contender.run(request, &mut last).await;
+            return contender.run(&mut last).await;
         }
     };
     let Wait::Until(end) = request.wait else {
@@ -132,12 +133,8 @@ fn no_reply_in_time(driver: &Driver, key: &Key) -> Error {
 
 /// Asks the store for the run of a task that has left the queue, because a run of its slot was completed.
 async fn ask(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
-    let request = AcquireRequest {
-        wait: Wait::No,
-        ..request.clone()
-    };
-    let contender = Contender::new(driver, &request.key, None);
-    contender.run(&request, &mut None).await
+    let contender = Contender::new(driver, request, false, None);
+    contender.run(&mut None).await
 }
 
 /// The task at the head of a local queue, which sends its requests to the store.
@@ -148,7 +145,7 @@ pub(crate) struct Contender {
     key: Key,
     /// `None`: past the queue, or passed on with the lease.
     head: Option<Head<LeaseQueues>>,
-    acquisition: Option<Arc<SharedAcquisition>>,
+    acquisition: Arc<SharedAcquisition>,
     /// The request in flight, if it was sent before the contender got its turn.
     posted: Option<(Shard, oneshot::Receiver<Reply>)>,
     /// Whether it was reported that the store refuses requests until a known time.
@@ -156,12 +153,33 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    pub(crate) fn new(driver: &Arc<Driver>, key: &Key, head: Option<Head<LeaseQueues>>) -> Self {
+    /// A contender with a new acquisition, which becomes the state of the head. If the caller does not wait, the first
+    /// refusal is final.
+    pub(crate) fn new(
+        driver: &Arc<Driver>,
+        request: &AcquireRequest,
+        waits: bool,
+        head: Option<Head<LeaseQueues>>,
+    ) -> Self {
+        let acquisition = new_acquisition(driver, &request.key, &request.options, waits);
+        let state = HeadState::Acquiring(Arc::clone(&acquisition));
+        let before = head.as_ref().and_then(|head| head.set_state(state));
+        acquisition.lock().last = before.and_then(|state| state.last_reply());
+        Self::of(driver, &request.key, acquisition, head)
+    }
+
+    /// A contender with an acquisition that is the state of the head already.
+    fn of(
+        driver: &Arc<Driver>,
+        key: &Key,
+        acquisition: Arc<SharedAcquisition>,
+        head: Option<Head<LeaseQueues>>,
+    ) -> Self {
         Self {
             driver: Arc::clone(driver),
             key: key.clone(),
             head,
-            acquisition: None,
+            acquisition,
             posted: None,
             reported: false,
         }
@@ -172,32 +190,24 @@ impl Contender {
     /// # Errors
     ///
     /// The last failure, if the store has not replied for as long as the caller waits, and for a ttl.
-    fn take_over(self, arrived: Instant, last: Option<&LastReply>) -> Result<Self> {
-        if let Some(acquisition) = &self.acquisition {
-            let now = self.driver.context.clock.now();
-            let machine = &mut acquisition.lock().machine;
-            machine.take_over(arrived);
-            if let Some(LastReply::Failed(error)) = last
-                && machine.is_silent(now)
-            {
-                return Err(error.clone());
-            }
+    fn take_over(&self, arrived: Instant, last: Option<&LastReply>) -> Result<()> {
+        let now = self.driver.context.clock.now();
+        let machine = &mut self.acquisition.lock().machine;
+        machine.take_over(arrived);
+        match last {
+            Some(LastReply::Failed(error)) if machine.is_silent(now) => Err(error.clone()),
+            _ => Ok(()),
         }
-        Ok(self)
     }
 
-    /// Sends requests until the lock is granted, or until the caller does not wait (any longer).
-    async fn run(
-        mut self,
-        request: &AcquireRequest,
-        last: &mut Option<LastReply>,
-    ) -> Result<Acquired> {
-        let driver = Arc::clone(&self.driver);
-        let clock = &*driver.context.clock;
-        let acquisition = self.start(request);
+    /// Sends requests until the lock is granted, or until the caller does not wait (any longer). `last` gets what the
+    /// store replied last.
+    async fn run(mut self, last: &mut Option<LastReply>) -> Result<Acquired> {
+        let (driver, acquisition) = (Arc::clone(&self.driver), Arc::clone(&self.acquisition));
+        let (clock, options) = (&*driver.context.clock, &acquisition.options);
         if let Some((shard, posted)) = self.posted.take() {
             let reply = batcher::reply_to(posted).await;
-            self.handle_reply(&acquisition, shard, reply, last);
+            self.handle_reply(shard, reply, last);
         }
         loop {
             driver.check_shutdown(&self.key)?;
@@ -206,7 +216,7 @@ impl Contender {
             match action {
                 AcquireAction::NewLease => {
                     // A lease on a lock that others may also hold is not handed off.
-                    let hands_off = !request.options.is_shared();
+                    let hands_off = !options.is_shared();
                     let head = self.head.as_ref().filter(|_| hands_off);
                     let followed = head.is_some_and(Head::is_followed);
                     let (lease, tokens) = (driver.next_lease(), tokens(&driver, followed));
@@ -215,11 +225,10 @@ impl Contender {
                 AcquireAction::Acquire(op) => {
                     driver.check_open(&self.key)?;
                     report(|| tracing::debug!(lock = self.key.name.as_str(), "lock requested"));
-                    let request = self.request(op, request.options.durability);
                     tokio::select! {
                         biased;
-                        reply = driver.batcher.submit(request) => {
-                            self.handle_reply(&acquisition, shard, reply, last);
+                        reply = driver.batcher.submit(self.request(op)) => {
+                            self.handle_reply(shard, reply, last);
                         }
                         () = acquisition.given_up(clock) => return Err(self.last_failure(last)),
                     }
@@ -227,7 +236,7 @@ impl Contender {
                 AcquireAction::Wait => {
                     // Before the first request, the lock is left to other clients for a moment.
                     if last.is_none() {
-                        self.note(&acquisition, LastReply::Refused, last);
+                        self.note(LastReply::Refused, last);
                     }
                     tokio::select! {
                         biased;
@@ -237,25 +246,24 @@ impl Contender {
                 }
                 AcquireAction::Granted(mut granted) => {
                     let run = granted.run.take();
-                    let hold = self.hold(granted, &request.options, &acquisition)?;
+                    let hold = self.hold(granted)?;
                     return match run {
                         Some(_) => Ok(Acquired::Held(hold, run)),
-                        None => reenter::decide(&driver, request, hold).await,
+                        None => reenter::decide(hold, options).await,
                     };
                 }
                 AcquireAction::Complete(note) => {
-                    if let Some(run) = &request.options.run {
+                    if let Some(run) = &options.run {
                         driver.notify_completed(&self.key, &run.unless.slot());
                     }
                     return Ok(Acquired::Complete(note));
                 }
                 AcquireAction::Release(abandoned) => {
-                    let durability = request.options.durability;
-                    release::abandon(&driver, self.key.clone(), abandoned, durability);
+                    release::abandon(&driver, self.key.clone(), abandoned, options.durability);
                 }
                 AcquireAction::GrantExpired => {
                     let failed = LastReply::Failed(self.grant_expired());
-                    self.note(&acquisition, failed, last);
+                    self.note(failed, last);
                 }
                 AcquireAction::Refused => return Ok(Acquired::Refused),
                 AcquireAction::Failed => return Err(self.last_failure(last)),
@@ -276,32 +284,12 @@ impl Contender {
         }
     }
 
-    /// Returns the acquisition, or a new one, which becomes the state of the head.
-    fn start(&mut self, request: &AcquireRequest) -> Arc<SharedAcquisition> {
-        if let Some(acquisition) = &self.acquisition {
-            return Arc::clone(acquisition);
-        }
-        let wait = !matches!(request.wait, Wait::No);
-        let acquisition = new_acquisition(&self.driver, &self.key, &request.options, wait);
-        self.acquisition = Some(Arc::clone(&acquisition));
-        let state = HeadState::Acquiring(Arc::clone(&acquisition));
-        let before = self.head.as_ref().and_then(|head| head.set_state(state));
-        acquisition.lock().last = before.and_then(|state| state.last_reply());
-        acquisition
-    }
-
-    fn request(&self, op: Op, durability: Durability) -> Request {
-        Request::new(self.key.clone(), op).durability(durability)
+    fn request(&self, op: Op) -> Request {
+        Request::new(self.key.clone(), op).durability(self.acquisition.options.durability)
     }
 
     /// Processes the reply to a request that was sent to `shard`.
-    fn handle_reply(
-        &mut self,
-        acquisition: &SharedAcquisition,
-        shard: Shard,
-        reply: Reply,
-        last: &mut Option<LastReply>,
-    ) {
+    fn handle_reply(&mut self, shard: Shard, reply: Reply, last: &mut Option<LastReply>) {
         let failed = |error| Some(LastReply::Failed(self.name_error(error)));
         let (reply, noted) = match reply {
             Reply::Applied {
@@ -312,7 +300,7 @@ impl Contender {
                     Outcome::Granted { .. } | Outcome::Complete(_) => None,
                     Outcome::Refused { queue_position, .. } => {
                         if queue_position.is_some() {
-                            self.publish_client_info(&acquisition.options);
+                            self.publish_client_info();
                         }
                         Some(LastReply::Refused)
                     }
@@ -334,10 +322,10 @@ impl Contender {
             Reply::Unknown(error) => (AcquireReply::Unknown(failure(&error)), failed(error)),
         };
         if let Some(noted) = noted {
-            self.note(acquisition, noted, last);
+            self.note(noted, last);
         }
         let now = self.driver.context.clock.now();
-        let machine = &mut acquisition.lock().machine;
+        let machine = &mut self.acquisition.lock().machine;
         machine.handle_reply(reply, now, fastrand::f64());
         if !machine.options().idempotent {
             self.driver.set_backoff(&self.key, machine.backoff());
@@ -360,19 +348,14 @@ impl Contender {
     }
 
     /// Publishes the client info of a client that waits in the queue of the store, so that people can see it there.
-    fn publish_client_info(&self, options: &AcquireOptions) {
-        let ttl = options.lease.ttl().as_duration();
+    fn publish_client_info(&self) {
+        let ttl = self.acquisition.options.lease.ttl().as_duration();
         self.driver.presence.extend(&self.driver.context, ttl);
     }
 
     /// Notes the reply of the store, for this caller and for those that wait behind it.
-    fn note(
-        &mut self,
-        acquisition: &SharedAcquisition,
-        reply: LastReply,
-        last: &mut Option<LastReply>,
-    ) {
-        let mut state = acquisition.lock();
+    fn note(&mut self, reply: LastReply, last: &mut Option<LastReply>) {
+        let mut state = self.acquisition.lock();
         let waits = state.machine.options().wait;
         state.last = Some(reply.clone());
         drop(state);
@@ -393,13 +376,10 @@ impl Contender {
         self.driver.context.name_error(error, &self.key)
     }
 
-    fn hold(
-        mut self,
-        granted: GrantedLease,
-        options: &AcquireOptions,
-        acquisition: &SharedAcquisition,
-    ) -> Result<Hold> {
-        let driver = &self.driver;
+    /// The hold on a lease that was granted.
+    fn hold(mut self, granted: GrantedLease) -> Result<Hold> {
+        let (driver, acquisition) = (&self.driver, &self.acquisition);
+        let options = &acquisition.options;
         let (hold, now) = (granted.hold, driver.context.clock.now());
         let key = self.key.clone();
         let mut lease = ActiveLease::new(key, granted, options.durability, driver.handoff, now);
@@ -411,16 +391,16 @@ impl Contender {
             let (lock, id, token) = (self.key.name.as_str(), lease.id, lease.first);
             tracing::debug!(lock, lease = %id, %token, "lock granted");
         });
+        // A head that the lease does not keep passes on at the end, and the next task begins an acquisition of its own.
+        let mut head = self.head.take();
         if lease.is_shared() {
-            // The next task asks immediately. It does not take over what has been granted.
-            self.acquisition = None;
             driver.shares.begin(&lease, options, now);
-        } else if let Some(head) = self.head.take() {
+        } else if let Some(head) = head.take() {
             head.set_state(HeadState::Holding(Arc::downgrade(&lease)));
             lease.lock().head = Some(head);
         }
         let hold = Hold::begin(driver, lease, hold, now);
-        if options.is_reader() && self.head.as_ref().is_some_and(Head::is_followed) {
+        if options.is_reader() && head.as_ref().is_some_and(Head::is_followed) {
             // Those behind it find the lease even if this hold ends before they are polled.
             drop(super::shares::join(driver, &self.key, options));
         }
@@ -432,38 +412,43 @@ impl Contender {
         }
         Ok(hold)
     }
+
+    /// Leaves the queue of the store, and releases what may have been granted.
+    fn abandon(&self) {
+        let abandoned = self.acquisition.lock().machine.abandon();
+        if let Some(abandoned) = abandoned {
+            let durability = self.acquisition.options.durability;
+            release::abandon(&self.driver, self.key.clone(), abandoned, durability);
+        }
+    }
 }
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        let mut acquisition = self.acquisition.take();
         let Some(head) = self.head.take() else {
-            return abandon(&self.driver, &self.key, acquisition);
+            return self.abandon();
         };
-        let queued = acquisition
-            .as_ref()
-            .is_some_and(|acquisition| acquisition.lock().machine.is_queued());
+        let acquisition = &self.acquisition;
+        let queued = acquisition.lock().machine.is_queued();
         let mut successor = None;
-        let mut abandoned = None;
         let next = head.next(|options, _| {
-            let acquisition = acquisition.take()?;
             let next = if queued && acquisition.options == *options {
-                acquisition
+                Arc::clone(acquisition)
             } else {
                 let (driver, next) = (&self.driver, options.clone());
                 let machine = machine_options(driver, options, true);
-                let next = acquisition.successor(next, machine, driver.context.clock.now());
-                abandoned = Some(acquisition);
-                Arc::new(next)
+                Arc::new(acquisition.successor(next, machine, driver.context.clock.now()))
             };
             successor = Some(Arc::clone(&next));
             Some(HeadState::Acquiring(next))
         });
+        let goes_on = |next: &Arc<SharedAcquisition>| Arc::ptr_eq(next, acquisition);
         // The next request must not overtake the release.
-        abandon(&self.driver, &self.key, abandoned.or(acquisition));
-        if let Some((head, next)) = next {
-            let mut contender = Self::new(&self.driver, &self.key, Some(head));
-            contender.acquisition = successor;
+        if !successor.as_ref().is_some_and(goes_on) {
+            self.abandon();
+        }
+        if let Some(((head, next), successor)) = next.zip(successor) {
+            let mut contender = Self::of(&self.driver, &self.key, successor, Some(head));
             contender.reported = self.reported;
             // A task that was cancelled meanwhile drops the turn again, which passes it on to the next.
             drop(next.wake(Turn::Contend(Box::new(contender))));
@@ -489,8 +474,8 @@ impl Head<LeaseQueues> {
             Some(HeadState::Acquiring(acquisition))
         });
         let ((head, next), (acquisition, followed)) = next.zip(first)?;
-        let mut contender = Contender::new(driver, key, Some(head));
-        let first = contender.first_request(&acquisition, tokens(driver, followed));
+        let mut contender = Contender::of(driver, key, acquisition, Some(head));
+        let first = contender.first_request(tokens(driver, followed));
         let released = match first {
             Some((shard, acquire)) => {
                 let [released, posted] = driver.batcher.post_both([release(), acquire]);
@@ -499,7 +484,6 @@ impl Head<LeaseQueues> {
             }
             None => driver.batcher.post(release()),
         };
-        contender.acquisition = Some(acquisition);
         // If the task was cancelled meanwhile, its turn passes on to the next.
         drop(next.wake(Turn::Contend(Box::new(contender))));
         Some(released)
@@ -539,18 +523,6 @@ fn tokens(driver: &Driver, followed: bool) -> TokenCount {
     match followed {
         true => driver.handoff.tokens(),
         false => TokenCount::MIN,
-    }
-}
-
-/// Leaves the queue of the store, and releases what may have been granted.
-fn abandon(driver: &Arc<Driver>, key: &Key, acquisition: Option<Arc<SharedAcquisition>>) {
-    let Some(acquisition) = acquisition else {
-        return;
-    };
-    let abandoned = acquisition.lock().machine.abandon();
-    if let Some(abandoned) = abandoned {
-        let durability = acquisition.options.durability;
-        release::abandon(driver, key.clone(), abandoned, durability);
     }
 }
 

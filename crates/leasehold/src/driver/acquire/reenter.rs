@@ -6,6 +6,7 @@ use leasehold_core::OwnerId;
 use leasehold_core::record::{Condition, Run};
 
 use super::super::Driver;
+use super::super::context::AcquireOptions;
 use super::super::hold::Hold;
 use super::{AcquireRequest, Acquired, Wait};
 use crate::Result;
@@ -35,7 +36,7 @@ pub(crate) async fn acquire(
     if let Some((held, handoffs)) = lease.as_ref() {
         let entered = Hold::enter(driver, (held, *handoffs), &slot, &request.options).await?;
         if let Some(hold) = entered {
-            return decide(driver, request, hold).await;
+            return decide(hold, &request.options).await;
         }
     }
     let mut acquired = super::acquire(driver, request).await?;
@@ -49,18 +50,14 @@ pub(crate) async fn acquire(
 
 /// Decides whether the run that was asked for is complete, under a lease that was granted for another purpose: nobody
 /// else can complete it now.
-pub(super) async fn decide(
-    driver: &Driver,
-    request: &AcquireRequest,
-    hold: Hold,
-) -> Result<Acquired> {
-    let Some(run) = &request.options.run else {
+pub(super) async fn decide(hold: Hold, options: &AcquireOptions) -> Result<Acquired> {
+    let Some(run) = &options.run else {
         return Ok(Acquired::Held(hold, None));
     };
-    let context = &driver.context;
+    let (context, key) = (&hold.driver.context, &hold.lease.key);
     let parts = Parts::State(run.unless.slot());
-    let view = context.store.view(&request.key, parts).await;
-    let view = view.map_err(|error| context.name_error(error, &request.key))?;
+    let view = context.store.view(key, parts).await;
+    let view = view.map_err(|error| context.name_error(error, key))?;
     let last = view.annotation().cloned();
     let now = view.calendar.or(view.now).unwrap_or_default();
     let unless = run.unless(context.clock.now());

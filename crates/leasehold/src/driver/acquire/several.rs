@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use leasehold_core::TokenCount;
+
 use super::super::Driver;
 use super::super::hold::Hold;
 use super::attempt::{attempt, before_the_queue, unless_overtaken};
@@ -83,7 +85,7 @@ async fn round(
             Attempt::Refused => Acquired::Refused,
             Attempt::Contends(contender, past_the_queue) => {
                 let waits = !matches!(request.wait, Wait::No);
-                match contender.run(&once(request), &mut None).await {
+                match contender.run(&mut None).await {
                     Ok(acquired) => unless_overtaken(driver, request, past_the_queue, acquired),
                     // It is waited for as a lock that is held.
                     Err(error) if waits && error.is_transient() => Acquired::Refused,
@@ -111,11 +113,11 @@ fn begin(driver: &Arc<Driver>, requests: &[AcquireRequest]) -> Result<Vec<Attemp
             attempts.push(Attempt::Joined(hold));
             continue;
         }
-        let Some((mut contender, past_the_queue)) = attempt(driver, request) else {
+        let Some((contender, past_the_queue)) = attempt(driver, request) else {
             attempts.push(Attempt::Refused);
             continue;
         };
-        if let Some((shard, first)) = contender.begin(&once(request)) {
+        if let Some((shard, first)) = contender.first_request(TokenCount::MIN) {
             posted.push(first);
             shards.push((position, shard));
         }
@@ -128,12 +130,4 @@ fn begin(driver: &Arc<Driver>, requests: &[AcquireRequest]) -> Result<Vec<Attemp
         }
     }
     Ok(attempts)
-}
-
-/// The same request for one attempt.
-fn once(request: &AcquireRequest) -> AcquireRequest {
-    AcquireRequest {
-        wait: Wait::No,
-        ..request.clone()
-    }
 }
