@@ -105,23 +105,16 @@ impl Context {
     /// The route of a request. All requests for a name that do not wait for replicas have one route.
     pub(crate) fn route(&self, request: &Request) -> Route {
         let route = self.renewal_route(&request.key, request.durability);
-        match route.replicated {
-            // One call at a time waits for replicas.
-            true => route,
-            false => Route {
-                stripe: self.stripe(&request.key),
-                ..route
-            },
-        }
-    }
-
-    fn stripe(&self, key: &Key) -> u64 {
-        if self.stripes <= 1 {
-            return 0;
+        // One call at a time waits for replicas.
+        if route.replicated || self.stripes <= 1 {
+            return route;
         }
         let mut hasher = DefaultHasher::new();
-        key.name.hash(&mut hasher);
-        hasher.finish() % self.stripes
+        request.key.name.hash(&mut hasher);
+        Route {
+            stripe: hasher.finish() % self.stripes,
+            ..route
+        }
     }
 
     /// Whether an event of this scope concerns a record.
