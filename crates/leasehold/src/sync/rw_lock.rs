@@ -96,7 +96,7 @@ impl RwLock {
     ///
     /// As [`Mutex::lock`].
     pub async fn read(&self) -> Result<ReadGuard> {
-        match self.acquire(Access::Read, Wait::Forever).await? {
+        match self.mutex.acquire(READ, Wait::Forever).await? {
             Some(guard) => Ok(ReadGuard { guard }),
             None => Err(self.mutex.name_error(refused_without_limit())),
         }
@@ -113,7 +113,7 @@ impl RwLock {
     ///
     /// As [`Mutex::lock`].
     pub async fn try_read(&self) -> Result<Option<ReadGuard>> {
-        let guard = self.acquire(Access::Read, Wait::No).await?;
+        let guard = self.mutex.acquire(READ, Wait::No).await?;
         Ok(guard.map(|guard| ReadGuard { guard }))
     }
 
@@ -128,9 +128,8 @@ impl RwLock {
     ///
     /// As [`Mutex::lock`].
     pub async fn read_timeout(&self, timeout: Duration) -> Result<Option<ReadGuard>> {
-        let guard = self
-            .acquire(Access::Read, self.mutex.wait_for(timeout))
-            .await?;
+        let wait = self.mutex.wait_for(timeout);
+        let guard = self.mutex.acquire(READ, wait).await?;
         Ok(guard.map(|guard| ReadGuard { guard }))
     }
 
@@ -144,7 +143,7 @@ impl RwLock {
     ///
     /// As [`Mutex::lock`].
     pub async fn write(&self) -> Result<WriteGuard> {
-        match self.acquire(Access::Write, Wait::Forever).await? {
+        match self.mutex.acquire(WRITE, Wait::Forever).await? {
             Some(guard) => Ok(WriteGuard { guard }),
             None => Err(self.mutex.name_error(refused_without_limit())),
         }
@@ -160,7 +159,7 @@ impl RwLock {
     ///
     /// As [`Mutex::lock`].
     pub async fn try_write(&self) -> Result<Option<WriteGuard>> {
-        let guard = self.acquire(Access::Write, Wait::No).await?;
+        let guard = self.mutex.acquire(WRITE, Wait::No).await?;
         Ok(guard.map(|guard| WriteGuard { guard }))
     }
 
@@ -175,9 +174,8 @@ impl RwLock {
     ///
     /// As [`Mutex::lock`].
     pub async fn write_timeout(&self, timeout: Duration) -> Result<Option<WriteGuard>> {
-        let guard = self
-            .acquire(Access::Write, self.mutex.wait_for(timeout))
-            .await?;
+        let wait = self.mutex.wait_for(timeout);
+        let guard = self.mutex.acquire(WRITE, wait).await?;
         Ok(guard.map(|guard| WriteGuard { guard }))
     }
 
@@ -192,7 +190,7 @@ impl RwLock {
     ///
     /// As [`Mutex::lock`].
     pub async fn upgradable_read(&self) -> Result<UpgradableReadGuard> {
-        match self.acquire(Access::Upgradable, Wait::Forever).await? {
+        match self.mutex.acquire(UPGRADABLE, Wait::Forever).await? {
             Some(guard) => Ok(UpgradableReadGuard { guard }),
             None => Err(self.mutex.name_error(refused_without_limit())),
         }
@@ -209,7 +207,7 @@ impl RwLock {
     ///
     /// As [`Mutex::lock`].
     pub async fn try_upgradable_read(&self) -> Result<Option<UpgradableReadGuard>> {
-        let guard = self.acquire(Access::Upgradable, Wait::No).await?;
+        let guard = self.mutex.acquire(UPGRADABLE, Wait::No).await?;
         Ok(guard.map(|guard| UpgradableReadGuard { guard }))
     }
 
@@ -227,9 +225,8 @@ impl RwLock {
         &self,
         timeout: Duration,
     ) -> Result<Option<UpgradableReadGuard>> {
-        let guard = self
-            .acquire(Access::Upgradable, self.mutex.wait_for(timeout))
-            .await?;
+        let wait = self.mutex.wait_for(timeout);
+        let guard = self.mutex.acquire(UPGRADABLE, wait).await?;
         Ok(guard.map(|guard| UpgradableReadGuard { guard }))
     }
 
@@ -241,10 +238,6 @@ impl RwLock {
     /// The request of a writer, for [`Client::all`](crate::Client::all).
     pub fn for_write(&self) -> LockRequest {
         LockRequest::new(&self.mutex, WRITE)
-    }
-
-    async fn acquire(&self, access: Access, wait: Wait) -> Result<Option<Guard>> {
-        self.mutex.acquire(Claim::Access(access), wait).await
     }
 }
 
