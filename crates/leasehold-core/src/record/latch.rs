@@ -31,13 +31,13 @@ impl<S: Source> Transaction<'_, S> {
             let (stored, requested) = (latch.count.get(), count.get());
             return Ok(Outcome::Mismatch(Mismatch::Count { stored, requested }));
         }
+        let part = Part::Arrival(id.clone());
         // The rows of a latch that has ended are still there at the first arrival of the next one.
-        let is_known = latch.arrived > 0 && self.source.has_arrived(id)?;
+        let is_known = latch.arrived > 0 && self.source.row(&part)?.is_some();
         if !is_known && !latch.status().is_open() {
             latch.arrived += 1;
             latch.until = latch.until.max(until);
             self.head.body = Body::Latch(latch);
-            let part = Part::Arrival(id.clone());
             self.changes.rows.push(Change::Put(part, Row::Arrival));
             self.is_visible = true;
         }

@@ -2,7 +2,6 @@
 
 use super::rows::{Head, Holder, Note, Part, Row, Slot, Waiter};
 use crate::id::{ClientId, LeaseId};
-use crate::latch::ArrivalId;
 
 /// The record of one name, as a store has it before the operation.
 ///
@@ -43,11 +42,6 @@ pub trait Source {
             Some(Row::Waiter(waiter)) => Some(waiter),
             _ => None,
         })
-    }
-
-    /// Whether an id has arrived at the latch.
-    fn has_arrived(&mut self, id: &ArrivalId) -> Result<bool, Self::Error> {
-        Ok(self.row(&Part::Arrival(id.clone()))?.is_some())
     }
 
     /// A note.
