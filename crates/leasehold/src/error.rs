@@ -80,7 +80,7 @@ pub enum ErrorKind {
     InvalidName,
     /// A setting or a URL is wrong.
     InvalidConfig,
-    /// The name is in use for something else: a lock, a latch, or a latch with another count.
+    /// The name is in use as something of another kind, or with another count. The message says which.
     Conflict,
     /// This store, system or build of the crate cannot do that.
     Unsupported,

@@ -8,7 +8,7 @@ use crate::time::{StoreTime, Ttl};
 /// What the rule knows about the moment in which it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// The time by the store's clock, by which leases, waits and latches end.
+    /// The time by the store's clock, by which everything except notes ends.
     pub now: StoreTime,
     /// The time of the calendar, by which runs are asked for and notes end. Not before `now`.
     pub calendar: StoreTime,

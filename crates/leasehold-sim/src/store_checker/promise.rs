@@ -25,9 +25,9 @@ pub enum Promise {
     Acceptance,
     /// A run is complete only by a note of a holder, and a living waiter for it is told so.
     Run,
-    /// A name is not used as a lock and as a latch at the same time.
+    /// A name is used as one kind at a time.
     Kind,
-    /// A latch has no more arrivals than there were different ids.
+    /// No more arrivals are counted than there were different ids.
     Arrivals,
 }
 

@@ -103,7 +103,7 @@ pub(crate) enum Purpose {
     Wait,
     Renew,
     Losses,
-    /// A latch or a semaphore.
+    /// A record that is a hash.
     Hash,
     Inspect,
 }

@@ -16,9 +16,9 @@
 //! says of each holder from which write its client counts, and while that stays the same, the lease ends a ttl after this
 //! process has seen it first ([`Ends`](ends::Ends)).
 //!
-//! While nobody holds or waits, the time follows the wall clock if that is ahead, because notes, latches and slots of jobs mean
-//! its time. Jobs count by the wall clock even while somebody does: a run may take longer than its period. A wrong wall clock
-//! ends no lease early.
+//! While nobody holds or waits, the time follows the wall clock if that is ahead, because what outlives its clients, such as
+//! a note, is kept by that time. Jobs count by the wall clock even while somebody does: a run may take longer than its period.
+//! A wrong wall clock ends no lease early.
 //!
 //! A request that changes nothing is answered from a document that was read after it came in: another one proves nothing
 //! about now. It is written anyway if a write of the same version has no reply, which would be applied behind it. So are a

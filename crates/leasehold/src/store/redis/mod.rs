@@ -301,7 +301,7 @@ impl RedisStore {
                     {
                         let serve = Request::new(request.key.clone(), Op::release(NOBODY));
                         if !serving.iter().any(|(_, other)| *other == serve) {
-                            // The reply of the latch replaces that of this request.
+                            // The reply to the request replaces that to this release.
                             serving.push((position, serve));
                         }
                         open.push((position, request));

@@ -31,8 +31,8 @@ const RIGHTS: [(Purpose, &str); 6] = [
     (Purpose::Inspect, "scan lrange llen"),
 ];
 
-/// One of many masters notes the largest token in a hash, and has no latches, semaphores and read-write locks. This is tried in the
-/// script, which removes what it writes.
+/// One of many masters has one hash, in which it notes the largest token. This is tried in the script, which removes what
+/// it writes.
 const HSET: &str = "hset";
 
 /// Tries the commands that can be called in a script. Returns pairs of command and error.

@@ -39,7 +39,7 @@ impl RedisStore {
         mut names: Vec<(&Key, &mut [Value])>,
     ) -> Result<BTreeMap<Name, Shared>> {
         names.retain(|(_, replies)| replies.first().is_some_and(|it| is_error(it, "WRONGTYPE")));
-        // Not all fields at once: a latch has one for each arrival.
+        // Not all fields at once: a record of another kind may have thousands.
         let status = |key: &Key| keyed("HGET", record_key(key), &[STATUS_FIELD]);
         let statuses = names.iter().map(|(key, _)| status(key)).collect();
         let statuses = self.fetch(statuses).await?;
