@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold_core::record::Unless;
-use leasehold_core::{Instant, Op, Ttl};
+use leasehold_core::{CompletionKey, Instant, LeaseId, Op, Ttl};
 
 use super::frames::ToNode;
 use super::report::Report;
@@ -30,6 +30,8 @@ pub(super) struct Context<'a> {
     pub(super) report: &'a mut Report,
     /// The condition of the run that is asked for.
     pub(super) unless: Option<Unless>,
+    /// The leases that have completed the run for each key.
+    pub(super) completed: &'a BTreeMap<CompletionKey, LeaseId>,
     pub(super) values: &'a mut Values,
     /// The requests to send, with their numbers.
     pub(super) outbox: &'a mut Vec<(u64, Payload)>,
@@ -74,7 +76,7 @@ pub(super) enum Purpose {
     Count,
     /// The release with this number.
     Release(u64),
-    /// Writes the value of a leader.
+    /// Writes the value of a leader, or the completion of a run.
     Write,
     /// Reads the state of the lock.
     Read,

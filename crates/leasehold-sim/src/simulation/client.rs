@@ -146,7 +146,7 @@ impl Client {
                 let next = acquiring.next_timeout(setup);
                 Some(next.map_or(acquiring.gives_up, |next| next.min(acquiring.gives_up)))
             }
-            Phase::Holding(holder) => Some(holder.next_timeout(now)),
+            Phase::Holding(holder) => holder.next_timeout(now),
         };
         let observing = self.observing.as_ref().map(Observing::next_timeout);
         let watching = self.watching.as_ref().and_then(Watching::next_timeout);
@@ -211,6 +211,14 @@ impl Client {
                 self.release(release, ttl, late, cx);
             }
         }
+    }
+
+    /// Completes its run, and holds the lock on until that is written.
+    pub(super) fn complete(&mut self, cx: &mut Context<'_>) {
+        if let Phase::Holding(holder) = &mut self.phase {
+            holder.complete(cx.now);
+        }
+        self.poll_holder(cx);
     }
 
     pub(super) fn handle_timer(&mut self, cx: &mut Context<'_>) {

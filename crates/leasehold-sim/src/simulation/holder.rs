@@ -1,4 +1,4 @@
-//! A client that holds the lock: the host of a lease and, in an election, of the writer of its value.
+//! A client that holds the lock: the host of a lease, and of the writer of its value or its completion.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use leasehold_core::{
 use super::LeaseToken;
 use super::calls::{Call, Calls, Context, Purpose};
 use super::report::Occurrence;
-use super::runs::Run;
+use super::runs::{Completing, Run};
 use super::setup::{Leases, Mutation};
 
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(super) struct Holder {
     scheduled: Option<Instant>,
     /// Whether the user has noticed the loss.
     noticed: bool,
+    /// The writer of the completion of its run, which has ended before the lease.
+    completing: Option<Completing>,
     /// The writer of its values, in an election.
     pub(super) leading: Option<Leading>,
 }
@@ -51,6 +53,7 @@ impl Holder {
         Self {
             leading: cx.setup.elects.then(leading),
             run,
+            completing: None,
             id: granted.id,
             token: granted.first,
             policy,
@@ -92,12 +95,23 @@ impl Holder {
         self.lease.watch(watched, now);
     }
 
-    pub(super) fn next_timeout(&self, now: Instant) -> Instant {
+    pub(super) fn next_timeout(&self, now: Instant) -> Option<Instant> {
         let event = self.lease.next_event(now);
-        let second = self.second.map(|(_, until)| until);
         let leading = self.leading.as_ref().and_then(Leading::next_timeout);
-        let next = event.into_iter().chain(second).chain(leading).min();
-        next.map_or(self.until, |next| next.min(self.until))
+        let end = match (&self.completing, self.second) {
+            (Some(completing), _) => completing.next_timeout(),
+            (None, Some((_, until))) => Some(until.min(self.until)),
+            (None, None) => Some(self.until),
+        };
+        event.into_iter().chain(leading).chain(end).min()
+    }
+
+    /// Ends its run, and holds the lease on until the completion is written. Returns whether there was a run.
+    pub(super) fn complete(&mut self, now: Instant) -> bool {
+        let run = self.run.take();
+        let note = run.map(|run| run.completion(now));
+        self.completing = note.map(|note| Completing::new(self.id, note, now));
+        self.completing.is_some()
     }
 
     /// Renews and re-enters the lease. Returns whether it is to be released.
@@ -111,8 +125,20 @@ impl Holder {
         if let Action::Renew(ttl) = action {
             calls.send(Purpose::Renew, Op::renew(self.id, ttl), cx);
         }
-        if cx.now >= self.until {
-            return true;
+        if cx.now >= self.until && self.completing.is_none() {
+            // Another hold of the program may keep the lease.
+            let is_kept = cx.setup.runs && self.hold(cx.now).is_some() && cx.rng.bool();
+            if !(is_kept && self.complete(cx.now)) {
+                return true;
+            }
+        }
+        if let Some(completing) = &mut self.completing {
+            let hold = self.lease.hold_state(self.first, cx.now);
+            let states = (hold, self.lease.state(cx.now));
+            let expires = cx.now.after(self.lease.ttl(cx.now).as_duration());
+            if completing.poll(states, expires, calls, cx) {
+                return true;
+            }
         }
         if let Some(leading) = &mut self.leading {
             leading.poll(self.lease.state(cx.now), calls, cx);
@@ -155,6 +181,10 @@ impl Holder {
             (Purpose::Write, outcome) => {
                 if let Some(leading) = &mut self.leading {
                     leading.handle_reply(outcome.as_ref(), cx);
+                } else if let Some(completing) = &mut self.completing
+                    && let Some(cause) = completing.handle_reply(outcome.as_ref(), cx)
+                {
+                    self.lose(cause);
                 }
             }
             (Purpose::Renew, Some(Outcome::Kept)) => {

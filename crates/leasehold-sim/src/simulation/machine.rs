@@ -133,6 +133,7 @@ impl Simulation {
             rng: &mut self.rng,
             report: &mut self.report,
             unless,
+            completed: &self.completed,
             values: &mut self.values,
             outbox: &mut outbox,
             to_node: &mut to_node,

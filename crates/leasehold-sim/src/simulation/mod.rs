@@ -2,8 +2,9 @@
 //!
 //! The store applies the rule that ships, and the clients host the state machines that ship:
 //! [`Acquisition`](leasehold_core::Acquisition), [`PendingReleases`](leasehold_core::PendingReleases),
-//! [`Lease`](leasehold_core::Lease), and in an election [`ValueWriter`](leasehold_core::ValueWriter) and
-//! [`Reading`](leasehold_core::Reading). A node of the watchdog hosts the
+//! [`Lease`](leasehold_core::Lease), in an election [`ValueWriter`](leasehold_core::ValueWriter) and
+//! [`Reading`](leasehold_core::Reading), and for a run that ends before its lease
+//! [`NoteWriter`](leasehold_core::NoteWriter). A node of the watchdog hosts the
 //! [`ClientMonitor`](leasehold_core::watchdog::ClientMonitor)s of its clients, and each client a
 //! [`NodeSession`](leasehold_core::watchdog::NodeSession). Processes, nodes and the store are stopped, processes are
 //! killed and disconnected, nodes are restarted without their data, messages are lost, doubled or late, and clocks
@@ -188,6 +189,7 @@ impl Simulation {
                 self.quiesce()?;
             }
             Scenario::Daily(timetable) => self.play_daily(&timetable)?,
+            Scenario::LostNote => self.lose_note()?,
             // Their leases last longer than the simulation.
             Scenario::Contention(contention) => return self.play_contention(contention),
             scenario => self.play(scenario)?,

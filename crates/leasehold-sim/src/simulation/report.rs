@@ -59,7 +59,9 @@ pub enum Occurrence {
     RunTakenOver,
     /// A run was completed.
     Completed,
-    /// A repeated release had completed its run before.
+    /// A holder has learned that it wrote the completion of its run under its lease.
+    NoteWritten,
+    /// A repeated write or release had completed its run before.
     CompletedBefore,
     /// A run was found to be complete by a request.
     FoundComplete,

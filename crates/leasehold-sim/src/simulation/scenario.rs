@@ -91,6 +91,27 @@ impl Simulation {
         }
     }
 
+    /// The reply to the completion of a holder is lost, and so is its lease. Then it reaches the store again.
+    pub(super) fn lose_note(&mut self) -> Result<(), Violation> {
+        self.join_queue(0, 0)?;
+        while !self.is_holder(0) {
+            self.step()?;
+        }
+        let some = self.part(self.ttl.as_duration());
+        self.pass(some)?;
+        self.with(0, Client::complete);
+        while self.completed.is_empty() {
+            self.step()?;
+        }
+        self.disconnect(0, Some(self.ttl.as_duration() * 100));
+        while self.is_holder(0) {
+            self.step()?;
+        }
+        self.reconnect(0);
+        while self.step()? {}
+        Ok(())
+    }
+
     /// Checks that a holder still relies on its lease after a while.
     fn check_hold(&mut self, machine: usize) -> Result<(), Violation> {
         let hold = self.machines[machine].hold(self.time);

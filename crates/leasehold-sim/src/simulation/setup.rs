@@ -80,6 +80,8 @@ pub enum Scenario {
     LateRequest,
     /// The ttl is five minutes, and each message takes long. The holder releases, and the head must keep the lock.
     SlowNetwork,
+    /// The holder writes the completion of its run. The reply is lost, and so is the lease before the next attempt.
+    LostNote,
     /// The holder, which a node watches, is paused for less than the longest pause.
     PausedHolder,
     /// The same for longer than that. Then it goes on.
@@ -125,6 +127,8 @@ pub enum Mutation {
     ReleasesFirst,
     /// The store decides whether a run is complete when it is asked for, and not again when it is granted.
     DecidesOnce,
+    /// A holder takes a write of its completion without a reply for one that was not applied.
+    TakesSilenceForRejection,
     /// The slots of a daily job begin at midnight, to the moment.
     SlotByFloor,
     /// A start of a daily job belongs to the nearest slot, although the user has chosen the anchor.

@@ -161,7 +161,7 @@ impl Simulation {
             checked.map_err(|violation| Violation::Store(violation.promise))?;
         }
         self.count_outcome(&op, &outcome);
-        self.observe_release(&request, &outcome, before)?;
+        self.observe_completion(&request, &outcome, before)?;
         if applied.is_visible {
             self.push_changes();
         }

@@ -114,6 +114,7 @@ fn a_run_is_completed_once_and_every_waiter_is_told() {
     let seeds = SEEDS / 5;
     let mut total = run_all(0..seeds, &Setup::RUNS);
     assert_frequent!(total, seeds; Completed ToldComplete);
+    assert_frequent!(total, seeds / 4; NoteWritten);
     total.add(&run_all(0..seeds, &RUN_DATAGRAMS));
     assert_frequent!(total, seeds; CompletedBefore FoundComplete);
 }
@@ -166,6 +167,7 @@ fn each_fault_costs_no_more_than_promised() {
         Scenario::LeavingHead,
         Scenario::LateRequest,
         Scenario::SlowNetwork,
+        Scenario::LostNote,
     ] {
         run_all(0..300, &scenario(fault));
     }
@@ -249,6 +251,7 @@ mutations! {
     mutations_of_runs_are_noticed {
         ReleasesFirst, Setup::RUNS, 50 => Violation::Forgotten,
         DecidesOnce, Setup::RUNS, 50 => Violation::Repeated,
+        TakesSilenceForRejection, scenario(Scenario::LostNote), 50 => Violation::Forgotten,
     }
     mutations_of_daily_jobs_are_noticed {
         SlotByFloor, Setup::daily(Timetable::MIDNIGHT), 40 => Violation::Repeated | Violation::NotRun,

@@ -1,4 +1,4 @@
-//! The checks of the values of leaders: none goes back for an observer.
+//! The checks of notes: no value of a leader goes back for an observer, and reports of completions are true.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl Observed {
     }
 }
 
-/// What is known of the values of leaders.
+/// What is known of the values of leaders, and the first violation.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     /// The number of the newest value of each term whose leader knows that it is stored.
@@ -49,6 +49,13 @@ impl Values {
     /// The first violation.
     pub(super) fn check(&mut self) -> Result<(), Violation> {
         self.violation.take().map_or(Ok(()), Err)
+    }
+
+    /// Checks what the writer of a completion reports.
+    pub(super) fn check_completion(&mut self, is_reported: bool, is_stored: bool) {
+        if is_reported != is_stored {
+            self.violation = Some(Violation::Forgotten);
+        }
     }
 
     /// Checks when the first state was read that an observer receives, which has subscribed at `since`.
