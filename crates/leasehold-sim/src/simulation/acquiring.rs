@@ -6,7 +6,9 @@ use leasehold_core::acquisition::{
     AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease, Timer,
 };
 use leasehold_core::contention::Backoff;
-use leasehold_core::{Acquisition, Grant, Instant, Lease, Outcome, StoreTime, Term, TokenCount};
+use leasehold_core::{
+    Acquisition, Grant, Instant, Lease, Outcome, StoreTime, Term, TokenCount, time,
+};
 
 use super::calls::Context;
 use super::report::Occurrence;
@@ -96,6 +98,22 @@ impl Acquiring {
         };
         let spread = cx.spread();
         self.acquisition.handle_reply(reply, cx.now, spread);
+    }
+
+    /// The lease of a notified grant that a mutation accepts nevertheless.
+    pub(super) fn accepted_late(&self, grant: &Grant, cx: &Context<'_>) -> GrantedLease {
+        let policy = self.acquisition.options().lease.policy;
+        let times = (cx.now, time::deadline(cx.now, grant.ttl));
+        let (lease, hold) = Lease::accepted(policy, grant.ttl, Term::Renewed, times);
+        GrantedLease {
+            id: grant.lease,
+            lease,
+            hold,
+            first: grant.first,
+            tokens: TOKENS,
+            run: None,
+            late_release: None,
+        }
     }
 
     /// The granted lease, with the deadline of a mutation.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireOptions, RunRequest};
+use leasehold_core::acquisition::{
+    AcquireAction, AcquireNotice, AcquireOptions, GrantedLease, RunRequest,
+};
 use leasehold_core::record::Unless;
 use leasehold_core::release::{AbandonedLease, ReleaseReply};
 use leasehold_core::{
@@ -399,8 +401,12 @@ impl Client {
                     acquiring.acquisition.start(lease, TOKENS);
                 }
                 AcquireAction::Acquire(op) => {
-                    if acquiring.notice.take().is_some() {
+                    if let Some(grant) = acquiring.notice.take() {
                         cx.report.count(Occurrence::Outdated);
+                        if cx.setup.has(Mutation::AcceptsLate) {
+                            let granted = acquiring.accepted_late(&grant, cx);
+                            return self.hold(granted, cx);
+                        }
                     }
                     return self.calls.send(Purpose::Acquire, op, cx);
                 }
@@ -411,22 +417,30 @@ impl Client {
                 AcquireAction::GrantExpired => cx.report.count(Occurrence::GrantExpired),
                 AcquireAction::Granted(granted) => {
                     let granted = acquiring.mutated(granted, cx);
-                    let until = cx.now.after(acquiring.hold_for);
-                    let request = acquiring.acquisition.options().run.clone();
-                    let run = request.map(|request| Run {
-                        request,
-                        granted: granted.run.clone(),
-                        begun: cx.now,
-                    });
-                    let holder = Holder::new(granted, self.policy, until, run, cx);
-                    self.phase = Phase::Holding(Box::new(holder));
-                    self.poll_holder(cx);
+                    self.hold(granted, cx);
                 }
                 AcquireAction::Refused | AcquireAction::Failed | AcquireAction::Complete(_) => {
                     self.leave(cx);
                 }
             }
         }
+    }
+
+    /// Holds a lease that it has acquired.
+    fn hold(&mut self, granted: GrantedLease, cx: &mut Context<'_>) {
+        let Phase::Acquiring(acquiring) = &self.phase else {
+            return;
+        };
+        let until = cx.now.after(acquiring.hold_for);
+        let request = acquiring.acquisition.options().run.clone();
+        let run = request.map(|request| Run {
+            request,
+            granted: granted.run.clone(),
+            begun: cx.now,
+        });
+        let holder = Holder::new(granted, self.policy, until, run, cx);
+        self.phase = Phase::Holding(Box::new(holder));
+        self.poll_holder(cx);
     }
 
     /// Registers what it holds with its node, and lets the session with the node act.
