@@ -123,6 +123,10 @@ impl Holder {
         let action = self.lease.poll(cx.now);
         self.scheduled = self.lease.next_event(cx.now);
         if let Action::Renew(ttl) = action {
+            let ttl = match cx.setup.has(Mutation::RenewsForLonger) {
+                true => Ttl::remainder(ttl.as_duration() * 10),
+                false => ttl,
+            };
             calls.send(Purpose::Renew, Op::renew(self.id, ttl), cx);
         }
         if cx.now >= self.until && self.completing.is_none() {

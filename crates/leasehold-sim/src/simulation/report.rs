@@ -143,6 +143,6 @@ pub enum Violation {
     UnknownRenewed,
     /// A paused holder was not notified in time that its lease had ended.
     NotNotified,
-    /// The lock was held or the queue was kept after every process was dead and every ttl was over.
+    /// The lock was held after every process was dead and every ttl was over.
     Leftover,
 }

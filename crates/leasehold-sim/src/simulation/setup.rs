@@ -109,6 +109,8 @@ pub enum Mutation {
     ReusedLeaseId,
     /// A notified grant counts for the whole ttl of the request.
     AcceptsFullTtl,
+    /// A renewal asks for ten times the ttl.
+    RenewsForLonger,
     /// A notified grant is accepted although there is no time to renew it.
     AcceptsLate,
     /// The next waiter in the queue does not check whether the one before it accepts its grant.

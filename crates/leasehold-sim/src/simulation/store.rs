@@ -216,9 +216,8 @@ impl Simulation {
         let (client, number) = (ClientId::from_random([0; 16]), 0);
         let lease = LeaseId { client, number };
         let probe = Op::Acquire(Acquire::mutex(lease, self.ttl));
-        match self.apply(probe)? {
-            (Outcome::Granted { .. }, _) if self.waiters() == 0 => Ok(()),
-            _ => Err(Violation::Leftover),
-        }
+        let (outcome, _) = self.apply(probe)?;
+        let is_granted = matches!(outcome, Outcome::Granted { .. });
+        is_granted.then_some(()).ok_or(Violation::Leftover)
     }
 }

@@ -238,6 +238,7 @@ mutations! {
         RevivedLease, Setup::DATAGRAMS, 1 => Violation::Holders(checker::Violation::Revived),
         ReusedLeaseId, Setup::DATAGRAMS, 40 => Violation::Holders(_),
         AcceptsFullTtl, Setup::CONNECTIONS, 45 => Violation::Holders(checker::Violation::TwoHolders),
+        RenewsForLonger, watched(Scenario::PausedHolder, Watchdog::Local), 50 => Violation::Leftover,
         AcceptsLate, scenario(Scenario::SlowNetwork), 50 => Violation::LostEarly,
     }
     mutations_of_the_queue_are_noticed {
