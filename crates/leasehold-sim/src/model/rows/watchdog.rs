@@ -48,7 +48,7 @@ fn shipped() -> Vec<Row> {
     }
 }
 
-/// Released without a proof of the death, or without a guard.
+/// Released without a proof of the death, without a guard, or not at all.
 fn released_wrongly() -> Vec<Row> {
     let once = once();
     let unproven =
@@ -62,6 +62,7 @@ fn released_wrongly() -> Vec<Row> {
         "a remote node does the same": unproven, nodes = Nodes::Remote;
         "a client counts as dead when its first process is":
             once, child = true, death_proof = DeathProof::MainProcess;
+        "a node notices no death": once, death_proof = DeathProof::Nothing;
         "a node releases for a dead client, whatever the holder":
             late(once), release_condition = ReleaseCondition::Nothing;
         "if a lease of this client holds it; the next run keeps the client id":
@@ -95,8 +96,7 @@ fn larger() -> Vec<Row> {
         "a node on the host and a remote one": both;
         "and a connection ends": both, lost_connections = 1;
         "and a node restarts without its data": both, node_restarts = 1;
-        "and a node may be slow: stopped, or disconnected from client or store":
-            both, slow_nodes = 1;
+        "and a node may be slow: stopped or disconnected": both, slow_nodes = 1;
         "a node on the host, actions come late, the program runs twice": late(twice);
         "without late actions; a connection ends, and the node restarts without its data":
             twice, lost_connections = 1, node_restarts = 1;

@@ -163,6 +163,7 @@ impl Watchdog {
         monitor: &Monitor,
     ) -> bool {
         let dead = match self.setup.death_proof {
+            DeathProof::Nothing => false,
             DeathProof::MainProcess => !state.is_main_living(run),
             _ => !state.is_living(run),
         };

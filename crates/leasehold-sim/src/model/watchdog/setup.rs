@@ -82,6 +82,8 @@ pub(crate) enum Restart {
 pub(crate) enum DeathProof {
     /// All its processes are dead, which only the node on its machine can observe: the rule.
     AllProcesses,
+    /// Nothing: no death is noticed.
+    Nothing,
     /// Its connection has ended.
     Connection,
     /// The process that connected is dead, whatever others were registered.
