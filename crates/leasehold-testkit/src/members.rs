@@ -109,13 +109,21 @@ impl<P: Program> Members<P> {
         self.member(nth).signal(Signal::CONT);
     }
 
+    /// The process ids of the members that were not killed.
+    #[must_use]
+    pub fn pids(&self) -> Vec<i32> {
+        let running = self.processes.iter().flatten();
+        running.map(Supervised::pid).collect()
+    }
+
     /// The numbers of the members that were not killed.
     pub(crate) fn running(&self) -> impl Iterator<Item = usize> {
         (0..self.processes.len()).filter(|nth| self.processes[*nth].is_some())
     }
 
     /// The directory of the data of a member.
-    pub(crate) fn data(&self, nth: usize) -> PathBuf {
+    #[must_use]
+    pub fn data(&self, nth: usize) -> PathBuf {
         self.directory.path().join(format!("data{nth}"))
     }
 

@@ -1,7 +1,7 @@
 //! A real redis-server of a test's own.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
@@ -313,6 +313,12 @@ impl RedisServer {
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.process().pid()
+    }
+
+    /// The directory of its data.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// The port of the server on 127.0.0.1.

@@ -67,10 +67,14 @@ impl S3Server {
         };
         let argv: Vec<_> = argv.iter().map(String::as_str).collect();
         let process = Supervised::start(&log, &argv, &[]);
+        let is_done = |path: &str, text: &str| {
+            let reply = request(port, "PUT", path, text).unwrap_or_default();
+            let status = reply.lines().next();
+            status.is_some_and(|status| status.contains(" 200 "))
+        };
         let is_ready = || {
-            put(port, BUCKET, "");
-            let reply = put(port, &format!("{BUCKET}/ready"), "ready");
-            reply.is_some_and(|reply| reply.contains(" 200 "))
+            is_done(BUCKET, "");
+            is_done(&format!("{BUCKET}/ready"), "ready")
         };
         let ready = process.until_ready(TIMEOUT, is_ready);
         ready.unwrap_or_else(|log| panic!("the S3 server ended:\n{log}"));
@@ -98,6 +102,19 @@ impl S3Server {
     #[must_use]
     pub fn url_at(port: u16, path: &str) -> String {
         format!("s3://{path}?endpoint=http://127.0.0.1:{port}&allow-http")
+    }
+
+    /// The number of all objects, up to 1,000. `None`: nobody replies.
+    #[must_use]
+    pub fn objects(&self) -> Option<usize> {
+        let reply = request(self.port, "GET", &format!("{BUCKET}?list-type=2"), "")?;
+        Some(reply.matches("<Key>").count())
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.process.pid()
     }
 
     /// Stops it: it keeps its connections and replies to nothing.
@@ -141,18 +158,18 @@ fn seaweedfs(program: &str, port: u16, directory: &Path) -> Vec<String> {
     argv.map(str::to_owned).chain(own).chain(ports).collect()
 }
 
-/// The status line of the reply to the request for a bucket, or for an object with a text. `None`: nobody replies.
-fn put(port: u16, path: &str, text: &str) -> Option<String> {
+/// The reply to a request for a bucket or an object, with a text. `None`: nobody replies.
+fn request(port: u16, method: &str, path: &str, text: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let length = text.len();
     let request = format!(
-        "PUT /{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}"
+        "{method} /{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}"
     );
     stream.write_all(request.as_bytes()).ok()?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply).ok()?;
-    reply.lines().next().map(str::to_owned)
+    Some(reply)
 }
 
 /// The Python with moto and psycopg, if it is installed.

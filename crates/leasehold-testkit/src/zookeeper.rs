@@ -104,6 +104,15 @@ impl ZookeeperServer {
         })
     }
 
+    /// The number of all nodes. `None`: nobody replies.
+    #[must_use]
+    pub fn nodes(&self) -> Option<usize> {
+        let reply = ask(self.port(self.running().next()?), "srvr")?;
+        let mut lines = reply.lines();
+        let count = lines.find_map(|line| line.strip_prefix("Node count: "))?;
+        count.trim().parse().ok()
+    }
+
     /// Closes a session that has nodes, as a client that has its id and its password. `None`: there is none, or it has ended.
     pub fn close_session(&self, drawn: usize) -> Option<()> {
         let port = self.port(self.running().next()?);
