@@ -37,8 +37,10 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
             check_final(*observing, lease, *at, report);
         }
     }
-    for holds in facts.holds_by_name().values() {
-        report.add(Count::LeaderChanges, holds.len() as u64 - 1);
+    for (name, holds) in facts.holds_by_name() {
+        if observing.iter().any(|(_, election, _)| *election == name) {
+            report.add(Count::LeaderChanges, holds.len() as u64 - 1);
+        }
     }
 }
 

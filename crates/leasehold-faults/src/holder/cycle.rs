@@ -4,6 +4,7 @@ mod jobs;
 mod shares;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -29,6 +30,8 @@ pub(crate) struct CycleConfig {
     /// Whether tasks wait for short times only.
     pub(crate) impatient: bool,
     pub(crate) tasks: u64,
+    /// The longest time between two turns of a task.
+    pub(crate) idle_ms: u64,
     /// Whether they also share locks, and run jobs.
     pub(crate) shares_and_jobs: bool,
 }
@@ -39,6 +42,8 @@ struct Cycle {
     config: Arc<CycleConfig>,
     client: Client,
     stop: CancellationToken,
+    /// Whether the process ends, and does not only rest.
+    end: CancellationToken,
     fence: Fence,
     rng: Rng,
 }
@@ -60,20 +65,25 @@ pub(super) async fn run(shared: &Arc<Shared>, config: CycleConfig, commands: Com
     };
     stalls::detect(shared);
     let config = Arc::new(config);
-    let tasks = (0..config.tasks).map(|task| {
-        let cycle = Cycle {
-            shared: Arc::clone(shared),
-            config: Arc::clone(&config),
-            client: client.clone(),
-            stop: stop.clone(),
-            fence: Fence::new(config.fence, &shared.config.process),
-            rng: Rng::with_seed(config.seed ^ task.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-        };
-        tokio::spawn(cycle.run())
-    });
-    for task in tasks.collect::<Vec<_>>() {
-        task.await.unwrap();
-    }
+    let run = async |part: CancellationToken| {
+        let seed = config.seed ^ shared.holds.load(Ordering::Relaxed);
+        let tasks = (0..config.tasks).map(|task| {
+            let cycle = Cycle {
+                shared: Arc::clone(shared),
+                config: Arc::clone(&config),
+                client: client.clone(),
+                stop: part.clone(),
+                end: stop.clone(),
+                fence: Fence::new(config.fence, &shared.config.process),
+                rng: Rng::with_seed(seed ^ task.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            };
+            tokio::spawn(cycle.run())
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+    };
+    shared.run_in_parts(&stop, run).await;
     let released = client.shutdown(SHUTDOWN_TIMEOUT).await.is_ok();
     shared.journal.record(&Event::Ended { released });
 }
@@ -85,7 +95,7 @@ impl Cycle {
                 // The server may be away: use no processor time meanwhile.
                 sleep_up_to(&mut self.rng, 20).await;
             }
-            sleep_up_to(&mut self.rng, 30).await;
+            sleep_up_to(&mut self.rng, self.config.idle_ms).await;
         }
     }
 
@@ -242,7 +252,7 @@ impl Cycle {
                 "dropped".to_owned()
             }
             // A guard that is kept to the end of the process is released by the shutdown.
-            1..6 if self.stop.is_cancelled() => {
+            1..6 if self.end.is_cancelled() => {
                 std::mem::forget(guard);
                 "kept".to_owned()
             }

@@ -66,32 +66,35 @@ pub(super) async fn run(shared: &Arc<Shared>, config: ElectionsConfig, commands:
         return;
     };
     stalls::detect(shared);
-    shared.journal.record(&Event::Observing {
-        elections: config.names.clone(),
-    });
-    let mut tasks = Vec::new();
-    for (number, name) in (0..).zip(&config.names) {
-        let election = election(&client, name, config.replicated);
-        let observe = observe(Arc::clone(shared), election.clone());
-        let stopped = stop.clone();
-        tasks.push(tokio::spawn(async move {
-            let _ = stopped.run_until_cancelled(observe).await;
-        }));
-        if let Some(candidate) = &config.candidate {
-            let candidate = Candidate {
-                shared: Arc::clone(shared),
-                election,
-                resignations: Arc::clone(&resignations),
-                stop: stop.clone(),
-                fence: Fence::new(candidate.fence, &shared.config.process),
-                rng: Rng::with_seed(candidate.seed ^ number),
-            };
-            tasks.push(tokio::spawn(candidate.run()));
+    let run = async |part: CancellationToken| {
+        shared.journal.record(&Event::Observing {
+            elections: config.names.clone(),
+        });
+        let mut tasks = Vec::new();
+        for (number, name) in (0..).zip(&config.names) {
+            let election = election(&client, name, config.replicated);
+            let observe = observe(Arc::clone(shared), election.clone());
+            let stopped = part.clone();
+            tasks.push(tokio::spawn(async move {
+                let _ = stopped.run_until_cancelled(observe).await;
+            }));
+            if let Some(candidate) = &config.candidate {
+                let candidate = Candidate {
+                    shared: Arc::clone(shared),
+                    election,
+                    resignations: Arc::clone(&resignations),
+                    stop: part.clone(),
+                    fence: Fence::new(candidate.fence, &shared.config.process),
+                    rng: Rng::with_seed(candidate.seed ^ number),
+                };
+                tasks.push(tokio::spawn(candidate.run()));
+            }
         }
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    };
+    shared.run_in_parts(&stop, run).await;
     let released = client.shutdown(SHUTDOWN_TIMEOUT).await.is_ok();
     shared.journal.record(&Event::Ended { released });
 }

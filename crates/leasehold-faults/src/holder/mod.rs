@@ -17,8 +17,9 @@ use leasehold::__private::store;
 use leasehold::clock::Clock;
 use leasehold::watchdog::Watchdog;
 use leasehold::{Cause, Client, ClientBuilder, ErrorKind, Guard, Instant, State};
-use leasehold_testkit::helper::Commands;
+use leasehold_testkit::helper::{self, Commands};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::cycle::{CycleConfig, JOBS, SHARED_NAMES};
@@ -79,9 +80,18 @@ struct Shared {
     /// Whether no holds are recorded.
     quiet: bool,
     holds: AtomicU64,
+    /// The command `rest` or `work` was received.
+    part: Arc<Notify>,
 }
 
 impl Shared {
+    fn record_start(&self) {
+        self.journal.record(&Event::Started {
+            ttl_ms: self.config.ttl_ms,
+            handoff: self.config.handoff,
+        });
+    }
+
     /// Records that an acquisition begins. Returns the number of its hold.
     fn request(&self, name: &str, fixed: bool, reenters: Option<u64>) -> u64 {
         let hold = self.holds.fetch_add(1, Ordering::Relaxed);
@@ -120,15 +130,39 @@ impl Shared {
         handle: impl Fn(&str) + Send + 'static,
     ) -> Option<(Client, CancellationToken)> {
         let stop = CancellationToken::new();
-        let stopping = stop.clone();
+        let (stopping, part) = (stop.clone(), Arc::clone(&self.part));
         tokio::spawn(async move {
             while let Some(command) = commands.next().await {
-                handle(&command);
+                match &*command {
+                    "rest" | "work" => part.notify_one(),
+                    command => handle(command),
+                }
             }
             stopping.cancel();
         });
         let client = stop.run_until_cancelled(self.connect()).await?;
         Some((client, stop))
+    }
+
+    /// Runs tasks, each time until the token that they are given is cancelled: by the end of the commands, or by `rest`.
+    /// Then there are none, and nothing is held, until `work`. So a long history has parts that are checked alone.
+    async fn run_in_parts(&self, stop: &CancellationToken, run: impl AsyncFn(CancellationToken)) {
+        loop {
+            let part = stop.child_token();
+            let end_part = async {
+                stop.run_until_cancelled(self.part.notified()).await;
+                part.cancel();
+            };
+            tokio::join!(run(part.clone()), end_part);
+            if !stop.is_cancelled() {
+                helper::reply("rests");
+                stop.run_until_cancelled(self.part.notified()).await;
+            }
+            if stop.is_cancelled() {
+                return;
+            }
+            self.record_start();
+        }
     }
 
     /// Connects, however long the store or the nodes are away.
@@ -216,11 +250,9 @@ pub(crate) fn run(config: HolderConfig, commands: Commands) {
         quiet: matches!(&config.workload, Workload::Keep(keep) if keep.quiet),
         config,
         holds: AtomicU64::new(0),
+        part: Arc::default(),
     });
-    shared.journal.record(&Event::Started {
-        ttl_ms: shared.config.ttl_ms,
-        handoff: shared.config.handoff,
-    });
+    shared.record_start();
     runtime.unwrap().block_on(async {
         match shared.config.workload.clone() {
             Workload::Cycle(config) => cycle::run(&shared, config, commands).await,

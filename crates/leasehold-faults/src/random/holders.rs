@@ -29,6 +29,7 @@ pub(super) fn run<S: Store>(world: &World<S>, number: usize) {
                 seed: plan.seed ^ incarnation,
                 impatient: plan.impatient,
                 tasks: plan.tasks,
+                idle_ms: plan.idle_ms,
                 // Many masters refuse them.
                 shares_and_jobs: world.plan.servers == 1,
             }),

@@ -72,6 +72,8 @@ pub(super) struct HolderPlan {
     pub(super) impatient: bool,
     pub(super) threads: usize,
     pub(super) tasks: u64,
+    /// The longest time between two turns of a task.
+    pub(super) idle_ms: u64,
     pub(super) faults: Vec<Timed>,
 }
 
@@ -192,6 +194,7 @@ fn holder(rng: &mut Rng, duration_ms: u64, ttls_ms: [u64; 4], gap_ms: u64) -> Ho
         impatient: false,
         threads: rng.usize(1..=2),
         tasks: rng.u64(2..=4),
+        idle_ms: 30,
         faults: sequence(rng, duration_ms, gap_ms, |rng| holder_fault(rng, ttl_ms)),
     }
 }

@@ -14,13 +14,16 @@ pub(crate) const NAMES: [&str; 2] = ["report", "migrate"];
 const KEY_INTERVAL: Nanos = 4_000 * MILLI;
 const KEYS: u64 = 2;
 
+/// How long the record of a run is kept: much longer than anybody asks for its key, and much shorter than a soak.
+const KEEP: Duration = Duration::from_secs(120);
+
 impl Cycle {
     /// Runs a job for a key of this time, unless it is complete. Some runs fail.
     pub(super) async fn run_job(&mut self) -> Result<(), Error> {
         let name = NAMES[self.rng.usize(..NAMES.len())];
         let key = (clock::now() / KEY_INTERVAL + self.rng.u64(..KEYS)).to_string();
         let timeout = Duration::from_millis(self.rng.u64(1..4 * self.shared.config.ttl_ms));
-        let job = self.client.once(name, &key)?;
+        let job = self.client.once(name, &key)?.keep(KEEP)?;
         let hold = self.shared.request(name, false, None);
         self.shared.record(hold, HoldEvent::Runs(key));
         let acquire = async {
