@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::builder::PossibleValuesParser;
 
 use crate::report::Report;
-use crate::scenario::{self, Form, LEADERS, RANDOM, Scenario, WATCHDOG};
+use crate::scenario::{self, Form, LEADERS, RANDOM, SOAK, Scenario, WATCHDOG};
 use crate::{leaders, random, watchdog};
 
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ pub(crate) struct CampaignArgs {
     #[arg(long, conflicts_with = "short", value_parser = clap::value_parser!(u16).range(1..))]
     times_percent: Option<u16>,
     /// Run these scenarios only: random for single, masters, postgres, etcd, zookeeper and bucket, leaders for all changes of leader,
-    /// watchdog for the others, or their names.
+    /// watchdog for the others, or their names. Only this selects soak: all stores at the same time, for --minutes.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(names()))]
     only: Vec<String>,
     /// Write the results of complete scenarios into the report in this directory.
@@ -39,11 +39,12 @@ fn scenarios() -> impl Iterator<Item = &'static Scenario> {
         .iter()
         .chain(leaders)
         .chain(watchdog::SCENARIOS)
+        .chain(random::SOAKS)
 }
 
 /// The names of scenarios and of their kinds.
 fn names() -> impl Iterator<Item = &'static str> {
-    let kinds = [RANDOM, LEADERS, WATCHDOG];
+    let kinds = [RANDOM, LEADERS, WATCHDOG, SOAK];
     kinds
         .into_iter()
         .chain(scenarios().map(|scenario| scenario.name))
@@ -54,7 +55,7 @@ impl CampaignArgs {
     fn scenarios(&self) -> Vec<&'static Scenario> {
         let selected = |scenario: &&Scenario| {
             let mut only = self.only.iter();
-            self.only.is_empty()
+            (self.only.is_empty() && scenario.kind != SOAK)
                 || only.any(|only| [scenario.kind, scenario.name].contains(&&**only))
         };
         let runs = |scenario: &&Scenario| scenario.count(self.form()) > 0;
@@ -121,6 +122,7 @@ mod tests {
             ("--only random --minutes 30", false, 20, 0, 0),
             ("--only watchdog", true, 0, 0, all),
             ("--only leaders --minutes 30", false, 0, 7, 0),
+            ("--only soak --minutes 5", false, 0, 0, 0),
             ("--only masters,bucket,leaders-file,killed", true, 3, 1, 1),
         ] {
             let args = parse(line).unwrap();
@@ -135,6 +137,7 @@ mod tests {
             let found = (worlds_of.sum(), of(LEADERS).len(), of(WATCHDOG).len());
             assert_eq!(found, (worlds, leaders, watchdog), "{line}");
             assert_eq!(form.is_short(), short, "{line}");
+            assert_eq!(of(SOAK).is_empty(), !line.contains("soak"), "{line}");
         }
         let percent = parse("--times-percent 10").unwrap().form();
         let killed = scenarios().find(|scenario| scenario.name == "killed");

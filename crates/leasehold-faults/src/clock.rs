@@ -17,13 +17,13 @@ pub(crate) fn now() -> Nanos {
     BootClock.now().as_nanos()
 }
 
-/// A clock that has had a percentage of the rate of the shared clock since the start of the machine.
+/// A clock with another rate than the shared one since the start of the machine, as a percentage of that.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct RatedClock {
+pub(crate) struct DriftingClock {
     pub(crate) percent: u64,
 }
 
-impl RatedClock {
+impl DriftingClock {
     /// When it reaches an instant, by the shared clock.
     pub(crate) fn shared_time(self, instant: Instant) -> Nanos {
         let nanos = instant.as_nanos().saturating_mul(100);
@@ -31,7 +31,7 @@ impl RatedClock {
     }
 }
 
-impl Clock for RatedClock {
+impl Clock for DriftingClock {
     fn now(&self) -> Instant {
         Instant::from_nanos(now() * self.percent / 100)
     }
@@ -89,8 +89,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rated_clock_reaches_an_instant_at_its_shared_time() {
-        let clock = RatedClock { percent: 101 };
+    fn a_drifting_clock_reaches_an_instant_at_its_shared_time() {
+        let clock = DriftingClock { percent: 101 };
         let (before, instant, after) = (now(), clock.now(), now());
         let shared = clock.shared_time(instant);
         assert!(before <= shared && shared <= after);

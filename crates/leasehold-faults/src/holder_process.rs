@@ -107,6 +107,21 @@ impl HolderProcess {
         ended.is_some()
     }
 
+    /// Requests its tasks to rest. Returns whether they do in time.
+    pub(crate) fn rest(&self) -> bool {
+        self.helper.send("rest");
+        let rests = self.helper.reply_within(END_TIMEOUT).is_some();
+        if !rests {
+            self.record_failure("its tasks did not end what they were doing");
+        }
+        rests
+    }
+
+    /// Ends the rest of its tasks.
+    pub(crate) fn work(&self) {
+        self.helper.send("work");
+    }
+
     /// Requests it to end, and waits for that.
     pub(crate) fn end(mut self) {
         self.helper.close();

@@ -9,8 +9,9 @@ use crate::checker::{self, CheckReport};
 use crate::clock::Nanos;
 use crate::history;
 
-/// The kinds of scenarios. Only the length of a campaign determines how much of the random faults runs.
+/// The kinds of scenarios. Only the length of a campaign determines how much of the random faults and soaks runs.
 pub(crate) const RANDOM: &str = "random";
+pub(crate) const SOAK: &str = "soak";
 pub(crate) const LEADERS: &str = "leaders";
 pub(crate) const WATCHDOG: &str = "watchdog";
 
@@ -107,7 +108,7 @@ impl Scenario {
     /// The number of runs of a form.
     pub(crate) fn count(&self, form: Form) -> usize {
         match form.percent {
-            Some(percent) if self.kind != RANDOM => {
+            Some(percent) if ![RANDOM, SOAK].contains(&self.kind) => {
                 (self.runs * usize::from(percent)).div_ceil(100)
             }
             _ if form.minutes == 0 => self.short,

@@ -1,5 +1,6 @@
 //! What every world has: a directory for its history, and a fenced resource.
 
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +14,9 @@ use crate::scenario::Run;
 
 /// How far the wall clock may drift from the other without having been set.
 const WALL_DRIFT_MAX: Nanos = clock::MILLI / 2;
+
+/// The file of the events of the campaign.
+const CAMPAIGN: &str = "campaign.jsonl";
 
 /// The history of a world while it is recorded.
 #[derive(Debug)]
@@ -28,7 +32,7 @@ impl Recording {
     pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         Self {
-            journal: Arc::new(Journal::open(&directory.path().join("campaign.jsonl"))),
+            journal: Arc::new(Journal::open(&directory.path().join(CAMPAIGN))),
             wall: clock::wall_offset(),
             directory,
         }
@@ -37,6 +41,20 @@ impl Recording {
     /// Compares the clocks again, when the world begins long after its start.
     pub(crate) fn begin(&mut self) {
         self.wall = clock::wall_offset();
+    }
+
+    /// Removes what is recorded, while the processes with these names rest, and no others live.
+    pub(crate) fn clear<'a>(&self, living: impl Iterator<Item = &'a str>) {
+        let directory = self.directory.path();
+        let living = living.map(|process| history::file_of(directory, process));
+        let open: Vec<_> = living.chain([directory.join(CAMPAIGN)]).collect();
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            match open.contains(&path.with_extension("jsonl")) {
+                true => drop(File::create(path).unwrap()),
+                false => fs::remove_file(path).unwrap(),
+            }
+        }
     }
 
     pub(crate) fn directory(&self) -> PathBuf {

@@ -26,7 +26,7 @@ pub(crate) use self::cycle::{CycleConfig, JOBS, SHARED_NAMES};
 pub(crate) use self::elections::{CandidateConfig, ElectionsConfig};
 pub(crate) use self::keep::KeepConfig;
 pub(crate) use self::permits::{PermitsConfig, relying};
-use crate::clock::{self, Nanos, RatedClock};
+use crate::clock::{self, DriftingClock, Nanos};
 use crate::history::{Event, HoldEvent, Journal, LeaseState, ObservationKind, file_of};
 
 /// How long to wait before the next attempt to connect.
@@ -47,7 +47,7 @@ pub(crate) struct HolderConfig {
     pub(crate) threads: usize,
     pub(crate) handoff: bool,
     /// The clock of the library, with a store of documents. `None`: that of the machine.
-    pub(crate) clock: Option<RatedClock>,
+    pub(crate) clock: Option<DriftingClock>,
     pub(crate) nodes: Nodes,
     pub(crate) workload: Workload,
 }

@@ -7,8 +7,8 @@ use leasehold_testkit::{Proxy, S3Server};
 
 use super::plan::Plan;
 use super::server_faults::disturb;
-use super::{Sequence, Store, Timed};
-use crate::clock::RatedClock;
+use super::{Sequence, Store, Timed, Usage};
+use crate::clock::DriftingClock;
 use crate::history::Fault;
 
 pub(super) struct Bucket {
@@ -25,9 +25,9 @@ impl Store for Bucket {
     const FAULTS: &'static [Fault] = &[Fault::StopServer];
 
     /// Another holder excludes this one by its own clock: their rates differ as far as the guarantees allow.
-    fn clock(holder: usize) -> Option<RatedClock> {
+    fn clock(holder: usize) -> Option<DriftingClock> {
         let percent = [100, 101][holder % 2];
-        Some(RatedClock { percent })
+        Some(DriftingClock { percent })
     }
 
     fn start(plan: &Plan) -> Self {
@@ -57,5 +57,13 @@ impl Store for Bucket {
         self.server.pause();
         thread::sleep(Duration::from_millis(timed.length_ms));
         self.server.resume();
+    }
+
+    fn usage(&self) -> Usage {
+        Usage {
+            pids: vec![self.server.pid()],
+            data: Vec::new(),
+            entries: self.server.objects().unwrap_or_default(),
+        }
     }
 }

@@ -9,7 +9,7 @@ use leasehold_testkit::{Members, Program, Proxy, eventually};
 
 use super::plan::Plan;
 use super::server_faults::disturb;
-use super::{Sequence, Store, Timed};
+use super::{Sequence, Store, Timed, Usage};
 use crate::history::Fault;
 
 const MEMBERS: usize = 3;
@@ -29,6 +29,9 @@ pub(super) trait FaultyProgram: Program + Send + 'static {
 
     /// Injects a fault that only this program has. `None`: the members refused it.
     fn inject(members: &Members<Self>, timed: &Timed) -> Option<()>;
+
+    /// The number of keys or nodes, and of sessions if they have a number of their own. `None`: the members refused it.
+    fn entries(members: &Members<Self>) -> Option<usize>;
 }
 
 pub(super) struct Cluster<P> {
@@ -88,6 +91,15 @@ impl<P: FaultyProgram> Store for Cluster<P> {
             }
             Fault::RestartMembers => members.restart_all(length),
             _ => eventually(TIMEOUT, || P::inject(members, timed).is_some()),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        let members = &*self.members.lock().unwrap();
+        Usage {
+            pids: members.pids(),
+            data: (0..MEMBERS).map(|nth| members.data(nth)).collect(),
+            entries: P::entries(members).unwrap_or_default(),
         }
     }
 }

@@ -21,7 +21,11 @@ impl FaultyProgram for Etcd {
         // A leader is replaced within a ttl.
         let options = EtcdCluster::options()
             .argument("--heartbeat-interval=50")
-            .argument("--election-timeout=500");
+            .argument("--election-timeout=500")
+            // A long world does not collect logs.
+            .argument("--snapshot-count=2000")
+            .argument("--max-snapshots=1")
+            .argument("--max-wals=1");
         options.start(count)
     }
 
@@ -34,6 +38,14 @@ impl FaultyProgram for Etcd {
             Fault::CompactRevisions => compact(cluster),
             _ => revoke_session(cluster, timed.length_ms as usize),
         }
+    }
+
+    fn entries(cluster: &EtcdCluster) -> Option<usize> {
+        let keys = cluster.try_ctl(&["get", "", "--prefix", "--keys-only"]);
+        let leases = cluster.try_ctl(&["lease", "list"]).ok()?;
+        // The first line is the number of leases.
+        let keys = keys.ok()?.lines().filter(|key| !key.is_empty()).count();
+        Some(keys + leases.lines().skip(1).count())
     }
 }
 

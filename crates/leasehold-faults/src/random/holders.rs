@@ -2,16 +2,24 @@
 
 use std::time::Duration;
 
-use super::plan::NAMES;
+use super::plan::{ELECTION, NAMES};
 use super::{Store, World};
 use crate::history::Fault;
-use crate::holder::{CycleConfig, HolderConfig, Nodes, Workload};
+use crate::holder::{CandidateConfig, CycleConfig, ElectionsConfig, HolderConfig, Nodes, Workload};
 use crate::holder_process::HolderProcess;
 
-/// Injects the faults of a holder's plan, and then ends its last process. There is always one that lives.
-pub(super) fn run<S: Store>(world: &World<S>, number: usize) {
+/// More than the processes of a part of a soak. Each has a name of its own.
+const PROCESSES_MAX: u64 = 1_000;
+
+/// Injects the faults of a holder's plan into its process, which rested or is started, and then ends the last one, or lets
+/// it rest and returns it. There is always one that lives.
+pub(super) fn run<S: Store>(
+    world: &World<S>,
+    number: usize,
+    resting: Option<HolderProcess>,
+) -> Option<HolderProcess> {
     let plan = &world.plan.holders[number];
-    let mut incarnation = 0_u64;
+    let mut incarnation = world.part * PROCESSES_MAX;
     let mut start = || {
         incarnation += 1;
         let config = HolderConfig {
@@ -23,20 +31,13 @@ pub(super) fn run<S: Store>(world: &World<S>, number: usize) {
             handoff: plan.handoff,
             clock: S::clock(number),
             nodes: Nodes::default(),
-            workload: Workload::Cycle(CycleConfig {
-                names: NAMES.map(str::to_owned).to_vec(),
-                fence: world.fence,
-                seed: plan.seed ^ incarnation,
-                impatient: plan.impatient,
-                tasks: plan.tasks,
-                idle_ms: plan.idle_ms,
-                // Many masters refuse them.
-                shares_and_jobs: world.plan.servers == 1,
-            }),
+            workload: workload(world, number, incarnation),
         };
         HolderProcess::start(&world.recording.journal, &config)
     };
-    let mut process = start();
+    let mut process = resting
+        .inspect(HolderProcess::work)
+        .unwrap_or_else(&mut start);
     for timed in &plan.faults {
         world.sleep_until(timed.at_ms);
         // A process that has ended by itself is a violation.
@@ -52,7 +53,37 @@ pub(super) fn run<S: Store>(world: &World<S>, number: usize) {
         }
     }
     world.sleep_until(world.plan.duration_ms);
-    if !process.has_failed() {
-        process.end();
+    if process.has_failed() {
+        return None;
     }
+    if world.rests {
+        return process.rest().then_some(process);
+    }
+    process.end();
+    None
+}
+
+fn workload<S>(world: &World<S>, number: usize, incarnation: u64) -> Workload {
+    let plan = &world.plan.holders[number];
+    let seed = plan.seed ^ incarnation;
+    if plan.campaigns {
+        return Workload::Elections(ElectionsConfig {
+            names: vec![ELECTION.to_owned()],
+            replicated: false,
+            candidate: Some(CandidateConfig {
+                fence: world.fence,
+                seed,
+            }),
+        });
+    }
+    Workload::Cycle(CycleConfig {
+        names: NAMES.map(str::to_owned).to_vec(),
+        fence: world.fence,
+        seed,
+        impatient: plan.impatient,
+        tasks: plan.tasks,
+        idle_ms: plan.idle_ms,
+        // Many masters refuse them.
+        shares_and_jobs: world.plan.servers == 1,
+    })
 }

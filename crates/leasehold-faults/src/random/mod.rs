@@ -4,19 +4,23 @@ mod bucket;
 mod cluster;
 mod episodes;
 mod etcd;
+mod file;
 mod holders;
 mod plan;
 mod postgres;
 mod sampler;
 mod server_faults;
 mod servers;
+mod soak;
 mod zookeeper;
 
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use leasehold::Client;
+use leasehold::{Client, LockInfo};
 use leasehold_testkit::{Etcd, Zookeeper};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use self::bucket::Bucket;
@@ -24,9 +28,11 @@ use self::cluster::Cluster;
 use self::plan::{LONG_TTLS_MS, NAMES, PROXIED_FAULTS, Plan};
 use self::postgres::Postgres;
 use self::servers::Servers;
+pub(crate) use self::soak::SCENARIOS as SOAKS;
 use crate::checker::CheckReport;
-use crate::clock::{self, RatedClock};
+use crate::clock::{self, DriftingClock};
 use crate::history::{self, Fault, FaultEvent, Note};
+use crate::holder_process::HolderProcess;
 use crate::scenario::{Outcome, RANDOM, Run, Scenario};
 use crate::world::Recording;
 
@@ -89,6 +95,9 @@ const ROUND: Duration = Duration::from_secs(60);
 const READ_TIMEOUT: Duration = Duration::from_secs(120);
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long locks may stay held while all processes rest. The longest ttl is 4 s.
+const REST_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Faults one after the other: of a server, or of the connections of one holder to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sequence {
@@ -126,7 +135,7 @@ trait Store: Send + Sync + Sized + 'static {
     const FAULTS: &'static [Fault] = &[];
 
     /// The clock of a holder. `None`: that of the machine.
-    fn clock(_holder: usize) -> Option<RatedClock> {
+    fn clock(_holder: usize) -> Option<DriftingClock> {
         None
     }
 
@@ -143,6 +152,9 @@ trait Store: Send + Sync + Sized + 'static {
     /// Injects a fault, and ends it.
     fn inject(&self, sequence: &Sequence, timed: &Timed);
 
+    /// What its servers use now, while no fault is injected.
+    fn usage(&self) -> Usage;
+
     /// Observes the records until it is to stop.
     fn sample(_: &World<Self>, _: &CancellationToken) {}
 
@@ -152,9 +164,26 @@ trait Store: Send + Sync + Sized + 'static {
     }
 }
 
+/// The holder processes of a world that rest, by their numbers. `None`: it is to be started.
+type Processes = Vec<Option<HolderProcess>>;
+
+/// What the servers of a store use.
+#[derive(Default)]
+struct Usage {
+    pids: Vec<i32>,
+    /// The directories of their data.
+    data: Vec<PathBuf>,
+    /// The number of keys, rows, nodes or objects.
+    entries: usize,
+}
+
 /// The state that all threads of a world share.
 struct World<S> {
     plan: Plan,
+    /// The number of the part of a soak.
+    part: u64,
+    /// Whether the holder processes rest after the plan, and do not end.
+    rests: bool,
     recording: Recording,
     store: S,
     /// The port of the fenced resource.
@@ -204,20 +233,24 @@ fn run_round<S: Store>(run: &Run, round: u64, plans: Vec<Plan>) -> CheckReport {
     let mut worlds: Vec<World<S>> = plans.into_iter().map(prepare).collect();
     thread::scope(|scope| {
         for world in &mut worlds {
-            scope.spawn(move || run_world(world));
+            scope.spawn(move || run_world(world, Vec::new()));
         }
     });
     let mut all = CheckReport::default();
     for (number, world) in worlds.iter().enumerate() {
-        let note = history::WorldInfo {
-            servers: world.plan.servers,
-            ..history::WorldInfo::default()
-        };
-        let label = format!("-{round}-{number}");
-        let has_times = S::HAS_TIMES && !world.plan.clock;
-        all.merge(world.recording.check(run, &label, has_times, note));
+        all.merge(check(run, world, &format!("-{round}-{number}")));
     }
     all
+}
+
+/// Checks the history of a world.
+fn check<S: Store>(run: &Run, world: &World<S>, label: &str) -> CheckReport {
+    let note = history::WorldInfo {
+        servers: world.plan.servers,
+        ..history::WorldInfo::default()
+    };
+    let has_times = S::HAS_TIMES && !world.plan.clock;
+    world.recording.check(run, label, has_times, note)
 }
 
 fn prepare<S: Store>(plan: Plan) -> World<S> {
@@ -227,30 +260,38 @@ fn prepare<S: Store>(plan: Plan) -> World<S> {
         store: S::start(&plan),
         begin: Instant::now(),
         plan,
+        part: 0,
+        rests: false,
         recording,
     }
 }
 
-/// Runs the schedule of a world.
-fn run_world<S: Store>(world: &mut World<S>) {
+/// Runs the schedule of a world, at first with the processes that rest. Returns those that rest then.
+fn run_world<S: Store>(world: &mut World<S>, resting: Processes) -> Processes {
     world.recording.begin();
     world.begin = Instant::now();
     let world = &*world;
     let stop = CancellationToken::new();
-    thread::scope(|scope| {
+    let mut resting = resting.into_iter();
+    let processes = thread::scope(|scope| {
         // Also if a thread of the world panics.
         let _stop = stop.clone().drop_guard();
         scope.spawn(|| S::sample(world, &stop));
         thread::scope(|faults| {
-            for number in 0..world.plan.holders.len() {
-                faults.spawn(move || holders::run(world, number));
-            }
+            let running = (0..world.plan.holders.len()).map(|number| {
+                let process = resting.next().flatten();
+                faults.spawn(move || holders::run(world, number, process))
+            });
+            let running: Vec<_> = running.collect();
             for sequence in &world.plan.sequences {
                 faults.spawn(move || inject_all(world, sequence));
             }
-        });
+            let ended = running.into_iter().map(|holder| holder.join().unwrap());
+            ended.collect()
+        })
     });
     S::check_remaining(world);
+    processes
 }
 
 /// Injects the faults of a sequence.
@@ -276,11 +317,18 @@ fn inject_all<S: Store>(world: &World<S>, sequence: &Sequence) {
     }
 }
 
-/// Records who holds the locks, as a new client reads it.
+/// Records who holds the locks, as a new client reads it. While processes rest, it first waits until no lock is held: a guard
+/// that was dropped is released in the background, and the lease of a dead process has a ttl.
 fn record_holders<S: Store>(world: &World<S>) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().build().unwrap();
     let (url, end) = (world.store.url(0), Instant::now() + READ_TIMEOUT);
+    if world.rests
+        && let Some(held) = runtime.block_on(held_at_rest(&url))
+    {
+        let text = format!("P8 held while all processes rest: {held:?}");
+        world.note(&Note::Violation(text));
+    }
     let holders = loop {
         match runtime.block_on(read_holders(&url)) {
             Ok(holders) => break holders,
@@ -293,6 +341,31 @@ fn record_holders<S: Store>(world: &World<S>) {
     for (name, lease) in holders {
         world.note(&Note::HeldAtEnd { name, lease });
     }
+}
+
+/// The locks that stay held for too long while all processes rest, or why they cannot be read. `None`: there are none.
+async fn held_at_rest(url: &str) -> Option<leasehold::Result<Vec<LockInfo>>> {
+    let (client, end) = (OnceCell::new(), Instant::now() + REST_TIMEOUT);
+    loop {
+        let held = read_held(&client, url).await;
+        match &held {
+            Ok(locks) if locks.is_empty() => return None,
+            _ if Instant::now() >= end => return Some(held),
+            _ => tokio::time::sleep(READ_INTERVAL).await,
+        }
+    }
+}
+
+/// The locks whose leases have not ended. One client reads each lock repeatedly: in a store without a clock, the lease of a
+/// dead process ends a ttl after a client has first read that lock. A list does not count.
+async fn read_held(client: &OnceCell<Client>, url: &str) -> leasehold::Result<Vec<LockInfo>> {
+    let client = client.get_or_try_init(|| Client::connect(url)).await?;
+    let mut held = Vec::new();
+    for lock in client.locks().await? {
+        let holder = client.mutex(&lock.name)?.holder().await?;
+        held.extend(holder.filter(|holder| !holder.time_left.is_zero()));
+    }
+    Ok(held)
 }
 
 /// The names of the locks that are held, and their leases.

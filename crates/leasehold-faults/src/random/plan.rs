@@ -14,6 +14,9 @@ const HOLDERS: usize = 3;
 /// The locks of a world.
 pub(super) const NAMES: [&str; 2] = ["orders", "ledger"];
 
+/// The election of the candidates of a soak.
+pub(super) const ELECTION: &str = "scheduler";
+
 /// The ttls of holder processes, in milliseconds. Short, so that leases expire often.
 pub(super) const TTLS_MS: [u64; 4] = [300, 400, 600, 1000];
 
@@ -74,6 +77,8 @@ pub(super) struct HolderPlan {
     pub(super) tasks: u64,
     /// The longest time between two turns of a task.
     pub(super) idle_ms: u64,
+    /// Whether it campaigns in an election instead.
+    pub(super) campaigns: bool,
     pub(super) faults: Vec<Timed>,
 }
 
@@ -195,6 +200,7 @@ fn holder(rng: &mut Rng, duration_ms: u64, ttls_ms: [u64; 4], gap_ms: u64) -> Ho
         threads: rng.usize(1..=2),
         tasks: rng.u64(2..=4),
         idle_ms: 30,
+        campaigns: false,
         faults: sequence(rng, duration_ms, gap_ms, |rng| holder_fault(rng, ttl_ms)),
     }
 }

@@ -8,12 +8,15 @@ use leasehold_testkit::PostgresServer;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::plan::{NAMES, Plan, TTLS_MS};
-use super::{Sequence, Store, Timed};
+use super::{Sequence, Store, Timed, Usage};
 use crate::history::Fault;
 
 /// The connections of clients.
 const CLIENTS: &str =
     "FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+
+const ROWS: &str =
+    "SELECT (SELECT count(*) FROM leasehold.heads) + (SELECT count(*) FROM leasehold.members)";
 
 pub(super) struct Postgres {
     server: Mutex<PostgresServer>,
@@ -77,6 +80,18 @@ impl Store for Postgres {
                 "SELECT leasehold.held(name, split_part(value, ' ', 8)::bigint) FROM leasehold.heads \
                  WHERE name = '{name}' AND split_part(value, ' ', 5) = 'held'"
             )),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        // The server of a test does not do so by itself.
+        self.sql(&["VACUUM"]);
+        let pids = self.sql(&["SELECT pid FROM pg_stat_activity"]);
+        let directory = self.server.lock().unwrap().directory().join("data");
+        Usage {
+            pids: pids.lines().filter_map(|pid| pid.parse().ok()).collect(),
+            data: vec![directory],
+            entries: self.sql(&[ROWS]).trim().parse().unwrap_or_default(),
         }
     }
 }

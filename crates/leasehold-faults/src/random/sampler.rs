@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redis::{Connection, RedisResult};
 use tokio_util::sync::CancellationToken;
 
-use super::plan::NAMES;
+use super::plan::{ELECTION, NAMES};
 use super::servers::{Servers, Slot};
 use super::{CLOCK_STEP_MAX_MS, World};
 use crate::admission::{ADMISSION_KEY, connect};
@@ -127,7 +127,7 @@ impl Observer<'_> {
 
     fn check_remaining(&mut self, world: &World<Servers>, end: Instant) -> RedisResult<()> {
         let mut any = redis::cmd("EXISTS");
-        let all = [NAMES, SHARED_NAMES, JOBS].concat();
+        let all = [&NAMES[..], &SHARED_NAMES, &JOBS, &[ELECTION]].concat();
         for name in &all {
             any.arg(key_of(name));
         }

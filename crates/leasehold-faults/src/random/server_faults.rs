@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::plan::{NAMES, Plan};
 use super::servers::Servers;
-use super::{Sequence, Store, Timed, World, sampler};
+use super::{Sequence, Store, Timed, Usage, World, sampler};
 use crate::history::Fault;
 
 /// The word in each request that calls a script.
@@ -40,6 +40,17 @@ impl Store for Servers {
         if timed.fault.forgets_grants() {
             self.has_forgotten(sequence.server);
         }
+    }
+
+    fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for slot in self.all() {
+            let server = slot.server();
+            usage.pids.push(server.pid());
+            usage.data.push(server.directory().to_owned());
+            usage.entries += server.cli(&["DBSIZE"]).parse::<usize>().unwrap();
+        }
+        usage
     }
 
     fn sample(world: &World<Self>, stop: &CancellationToken) {

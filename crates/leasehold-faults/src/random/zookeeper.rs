@@ -16,7 +16,9 @@ impl FaultyProgram for Zookeeper {
     ];
 
     fn start_members(count: usize) -> ZookeeperServer {
-        ZookeeperServer::with(count, "")
+        // Each start of a server removes the logs before its last snapshots, so a long world does not collect them.
+        let purge = "autopurge.purgeInterval=1\nautopurge.snapRetainCount=3";
+        ZookeeperServer::with(count, purge)
     }
 
     fn leader_of(ensemble: &ZookeeperServer) -> Option<usize> {
@@ -25,5 +27,9 @@ impl FaultyProgram for Zookeeper {
 
     fn inject(ensemble: &ZookeeperServer, timed: &Timed) -> Option<()> {
         ensemble.close_session(timed.length_ms as usize)
+    }
+
+    fn entries(ensemble: &ZookeeperServer) -> Option<usize> {
+        ensemble.nodes()
     }
 }
