@@ -138,7 +138,9 @@ impl Report {
 
 impl Row {
     fn of(scenario: &Scenario, outcome: Outcome) -> Self {
-        let (latencies_ms, in_time) = (outcome.percentiles_ms([50, 99, 100]), outcome.is_in_time());
+        let latencies_ms = outcome.percentiles_ms([50, 99, 100]);
+        let limits = scenario.limits;
+        let in_time = limits.is_none_or(|limits| outcome.is_within(limits));
         let Outcome {
             runs,
             report,
@@ -151,7 +153,7 @@ impl Row {
         Self {
             runs,
             latencies_ms,
-            in_time: in_time || !scenario.limited,
+            in_time,
             faults: faults
                 .map(|(fault, count)| (fault.label().to_owned(), *count))
                 .collect(),

@@ -18,9 +18,8 @@ pub(crate) const WATCHDOG: &str = "watchdog";
 /// The directory of the histories that are kept.
 const HISTORIES: &str = "target/faults";
 
-/// The limits of the latencies after a death.
-const MEDIAN_MAX_MS: f64 = 20.0;
-const P99_MAX_MS: f64 = 50.0;
+/// The limits of the latencies after a death that a watchdog notices, in milliseconds.
+const KILLED_LIMITS: Limits = [20.0, 50.0, f64::INFINITY];
 
 /// A scenario.
 #[derive(Debug)]
@@ -29,8 +28,7 @@ pub(crate) struct Scenario {
     pub(crate) kind: &'static str,
     pub(crate) description: &'static str,
     pub(crate) aim: &'static str,
-    /// Whether the latencies have the limits of a death.
-    pub(crate) limited: bool,
+    pub(crate) limits: Option<Limits>,
     /// The number of runs, and that of the short form. What a run is depends on the kind.
     runs: usize,
     short: usize,
@@ -38,6 +36,10 @@ pub(crate) struct Scenario {
     group: u8,
     run: fn(&Run) -> Outcome,
 }
+
+/// The limits of latencies, in milliseconds: of the median, the 99th percentile and the largest. The short form does not
+/// count what exceeds them.
+pub(crate) type Limits = [f64; 3];
 
 /// How much of the scenarios to run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,7 +91,7 @@ impl Scenario {
             kind,
             description,
             aim,
-            limited: false,
+            limits: None,
             runs,
             short,
             group,
@@ -97,10 +99,14 @@ impl Scenario {
         }
     }
 
-    /// The latencies have the limits of a death.
+    /// The latencies have the limits of a death that a watchdog notices.
     pub(crate) const fn killed(self) -> Self {
+        self.limited(KILLED_LIMITS)
+    }
+
+    pub(crate) const fn limited(self, limits: Limits) -> Self {
         Self {
-            limited: true,
+            limits: Some(limits),
             ..self
         }
     }
@@ -199,10 +205,9 @@ impl Outcome {
         })
     }
 
-    /// Whether the latencies have the limits of a death.
-    pub(crate) fn is_in_time(&self) -> bool {
-        let latencies = self.percentiles_ms([50, 99]);
-        let limits = [MEDIAN_MAX_MS, P99_MAX_MS];
+    /// Whether the latencies are within limits.
+    pub(crate) fn is_within(&self, limits: Limits) -> bool {
+        let latencies = self.percentiles_ms([50, 99, 100]);
         let mut pairs = latencies.into_iter().zip(limits);
         pairs.all(|(latency, limit)| latency.is_none_or(|latency| latency <= limit))
     }

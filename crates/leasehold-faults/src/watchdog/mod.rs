@@ -77,5 +77,5 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
          the kill until 5 others have permits").killed(),
     Scenario::new(WATCHDOG, 14, "permits-expired", (300, 3), permits::expired,
         "5 permits at most; back within the ttl, 1 % and 50 ms",
-        "the same without a watchdog, ttl 900 ms"),
+        "the same without a watchdog, ttl 900 ms").limited(permits::EXPIRED_LIMITS),
 ];
