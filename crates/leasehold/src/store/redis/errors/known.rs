@@ -75,8 +75,7 @@ const TABLE: &[Known] = &[
     known("READONLY", "", ErrorKind::Store,
         "this server is a read-only replica; connect to its master"),
     transient("", NOT_ADMITTED,
-        "new, restarted or replicated, so it may have forgotten locks and is kept out for the longest ttl; the \
-         first use needs all masters"),
+        "new, restarted or replicated, so it may have forgotten locks; the first use needs all masters"),
     transient("LOADING", "",
         "the server is still loading its data; try again when it is done"),
     known("OOM", "", ErrorKind::Store,
