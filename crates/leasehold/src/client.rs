@@ -167,7 +167,7 @@ impl Client {
     /// let mut ticks = tokio::time::interval(hour); // on every machine
     /// loop {
     ///     ticks.tick().await;
-    ///     job.run(async |_run| clean_up().await).await?;
+    ///     let _ = job.run(async |_run| clean_up().await).await?; // done, here or elsewhere
     /// #   break;
     /// }
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();

@@ -11,7 +11,7 @@ use leasehold_core::{
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// # let client = leasehold::Client::connect("memory:").await?;
-/// # client.once("migrate", "v1")?.run(async |_run| Ok::<_, leasehold::Error>(())).await?;
+/// # let _ = client.once("migrate", "v1")?.run(async |_run| Ok::<_, leasehold::Error>(())).await?;
 /// for run in client.completions().await? {
 ///     println!("{} ran on {} and took {:?}", run.name, run.host, run.took());
 ///     if run.is_overdue(std::time::SystemTime::now()) {

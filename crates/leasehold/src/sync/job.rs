@@ -52,7 +52,7 @@ use crate::{Completion, Error, ErrorKind, Guard, LeaseOptions, Result, config};
 ///
 /// // Once for each version within 30 days, however many machines deploy it at the same time.
 /// let migration = client.once("migrate", "v1.2.3")?.keep(day * 30)?;
-/// migration.run(async |_run| clean_up().await).await?;
+/// let _ = migration.run(async |_run| clean_up().await).await?; // done, here or elsewhere
 /// # Ok::<(), Box<dyn Error>>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
@@ -169,16 +169,19 @@ impl Job {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// # fn compute() -> u64 { 42 }
-    /// use leasehold::Error;
+    /// use leasehold::{Error, Ran};
     ///
     /// let report = client.once("report", "2026-11")?;
-    /// report
+    /// let ran = report
     ///     .run(async |_run| {
     ///         // Blocks its thread: elsewhere, so that the lease is renewed meanwhile.
     ///         let rows = tokio::task::spawn_blocking(compute).await;
     ///         Ok::<_, Error>(rows.expect("the thread does not panic"))
     ///     })
     ///     .await?;
+    /// if let Ran::Now(rows) = ran {
+    ///     println!("{rows} rows");
+    /// }
     /// # Ok::<(), leasehold::Error>(()) }).unwrap();
     /// ```
     ///
@@ -234,7 +237,7 @@ impl Job {
     /// Acquires the lock for a run, unless the job is complete. Waits while another client runs it, without a limit. For
     /// work that is not one future, such as that of a thread. See [`Run`].
     ///
-    /// The compiler does not warn of an unused [`Ran`]: `job.lock().await?;` alone drops the run, which ends it as failed.
+    /// `let _ = job.lock().await?` drops the run, which ends it as failed.
     ///
     /// # Errors
     ///
@@ -308,7 +311,7 @@ impl Job {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// # let client = leasehold::Client::connect("memory:").await?;
     /// let migration = client.once("migrate", "v1.2.3")?;
-    /// migration.run(async |_run| Ok::<_, leasehold::Error>(())).await?;
+    /// let _ = migration.run(async |_run| Ok::<_, leasehold::Error>(())).await?;
     /// assert!(migration.last_run().await?.is_some());
     /// assert!(migration.reset().await?);
     /// assert!(migration.last_run().await?.is_none());

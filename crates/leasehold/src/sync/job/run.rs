@@ -28,6 +28,7 @@ use crate::{Completion, Error, Guard, Result};
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "match it: `Busy` is not done, and a dropped `Run` has failed; after `Job::run`, `let _` suffices"]
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one for each run, and it is read immediately"
