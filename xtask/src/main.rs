@@ -61,7 +61,7 @@ enum Task {
     Bench(Bench),
     /// Injects faults into real servers, holders and nodes of the watchdog, and checks the history.
     ///
-    /// Options are those of the campaign: --short (40 s, the default), --minutes M, --seed N, --times-percent N,
+    /// Options are those of the campaign: --short (a minute, the default), --minutes M, --seed N, --times-percent N,
     /// --only NAME,... with single, masters, random, leaders, watchdog or the scenarios of the last two, or soak. Complete
     /// campaigns write docs/faults.
     Faults {
