@@ -14,7 +14,7 @@ use leasehold_core::{ClientId, DueTime, Instant, LeaseId, Namespace, Scheduled, 
 use tokio::sync::Notify;
 
 use self::processes::Processes;
-pub(crate) use self::state::{State, StateGuard};
+pub(crate) use self::state::{ClientState, StateGuard};
 use crate::journal::{Change, ClientRecord, Lease};
 use crate::limits::LeaseCount;
 use crate::process::{Identity, Process};
@@ -42,7 +42,7 @@ pub(crate) struct Client {
     pub(crate) known_since: Instant,
     /// It keeps the state for the next node. `None`: the client is not handed over.
     manager: Option<Arc<ServiceManager>>,
-    state: Mutex<State>,
+    state: Mutex<ClientState>,
     /// Notified when its active connection has ended.
     connection_ended: Notify,
     pub(crate) due_time: DueTime,
@@ -140,7 +140,7 @@ impl Client {
             known_since: program.since,
             // A remote client is known by its connection only, which the next node does not have.
             manager: manager.filter(|_| matches!(origin, Origin::Local(_))),
-            state: Mutex::new(State {
+            state: Mutex::new(ClientState {
                 monitor: ClientMonitor::new(origin.evidence(), max_pause, last_received),
                 processes: Processes::default(),
                 program,

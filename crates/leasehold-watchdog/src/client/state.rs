@@ -16,7 +16,7 @@ use crate::limits::LeaseCount;
 
 /// The mutable state of a client.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct ClientState {
     pub(crate) monitor: ClientMonitor<Name>,
     pub(crate) processes: Processes,
     /// The program that sent the last hello.
@@ -31,20 +31,20 @@ pub(crate) struct State {
 /// The locked state of a client. Updates the lease counts when it is dropped.
 pub(crate) struct StateGuard<'a> {
     pub(super) client: &'a Client,
-    pub(super) state: MutexGuard<'a, State>,
+    pub(super) state: MutexGuard<'a, ClientState>,
     pub(super) leases_before: usize,
 }
 
 impl Deref for StateGuard<'_> {
-    type Target = State;
+    type Target = ClientState;
 
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &ClientState {
         &self.state
     }
 }
 
 impl DerefMut for StateGuard<'_> {
-    fn deref_mut(&mut self) -> &mut State {
+    fn deref_mut(&mut self) -> &mut ClientState {
         &mut self.state
     }
 }
@@ -58,7 +58,7 @@ impl Drop for StateGuard<'_> {
     }
 }
 
-impl State {
+impl ClientState {
     /// Whether this connection is the active one.
     pub(crate) fn is_active(&self, connection: &Arc<Notify>) -> bool {
         let active = self.active_connection.as_ref();
