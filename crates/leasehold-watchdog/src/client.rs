@@ -28,9 +28,9 @@ const TEXT_MAX: usize = 128;
 /// and so has the end of the connection, unless a forked process shares it.
 const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// A client.
+/// A client, as the node watches it.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct WatchedClient {
     pub(crate) id: ClientId,
     /// A number that no other client of this node ever had.
     serial: u64,
@@ -107,7 +107,7 @@ pub(crate) struct ClientParts {
     pub(crate) store: Arc<ServedStore>,
 }
 
-impl Client {
+impl WatchedClient {
     /// A client whose last sign of life was at `last_received`.
     pub(crate) fn new(
         parts: ClientParts,
@@ -408,7 +408,7 @@ impl Client {
     }
 }
 
-impl Scheduled for Client {
+impl Scheduled for WatchedClient {
     fn number(&self) -> u64 {
         self.serial
     }

@@ -10,7 +10,7 @@ use leasehold_core::watchdog::Evidence;
 use leasehold_core::{ClientId, Instant};
 use tokio::sync::Notify;
 
-use crate::client::{Client, ClientParts};
+use crate::client::{ClientParts, WatchedClient};
 use crate::limits::{LeaseCount, Limits};
 use crate::service_manager::ServiceManager;
 use crate::settings::Token;
@@ -31,7 +31,7 @@ pub(crate) struct Clients {
     manager: Option<Arc<ServiceManager>>,
 }
 
-type Table = HashMap<ClientId, Arc<Client>>;
+type Table = HashMap<ClientId, Arc<WatchedClient>>;
 
 impl Clients {
     pub(crate) fn new(
@@ -68,7 +68,7 @@ impl Clients {
     pub(crate) fn connect(
         &self,
         hello: ClientParts,
-    ) -> Result<(Arc<Client>, Arc<Notify>), Refusal> {
+    ) -> Result<(Arc<WatchedClient>, Arc<Notify>), Refusal> {
         let program = hello.program;
         // Locked until the client is connected: it must not be forgotten before.
         let mut table = self.table();
@@ -80,7 +80,7 @@ impl Clients {
             None => {
                 let token = hello.origin.token();
                 let limit = token.and_then(|token| self.tokens.get(token));
-                let of_token = |client: &&Arc<Client>| client.origin.token() == token;
+                let of_token = |client: &&Arc<WatchedClient>| client.origin.token() == token;
                 let is_full = |(token, _): &(Token, _)| {
                     table.values().filter(of_token).count() >= token.clients
                 };
@@ -100,7 +100,7 @@ impl Clients {
         &self,
         parts: ClientParts,
         last_received: Instant,
-    ) -> Option<Arc<Client>> {
+    ) -> Option<Arc<WatchedClient>> {
         self.add(&mut self.table(), parts, last_received, None).ok()
     }
 
@@ -110,11 +110,11 @@ impl Clients {
         parts: ClientParts,
         last_received: Instant,
         leases_of_token: Option<Arc<LeaseCount>>,
-    ) -> Result<Arc<Client>, Refusal> {
+    ) -> Result<Arc<WatchedClient>, Refusal> {
         let lease_counts = leases_of_token
             .into_iter()
             .chain([Arc::clone(&self.leases)]);
-        let client = Client::new(
+        let client = WatchedClient::new(
             parts,
             self.serials.fetch_add(1, Ordering::Relaxed),
             (self.max_pause, last_received),
@@ -126,12 +126,12 @@ impl Clients {
         Ok(client)
     }
 
-    pub(crate) fn find(&self, id: ClientId) -> Option<Arc<Client>> {
+    pub(crate) fn find(&self, id: ClientId) -> Option<Arc<WatchedClient>> {
         self.table().get(&id).map(Arc::clone)
     }
 
     /// Forgets a client if nothing is left to do for it. Returns whether it is forgotten.
-    pub(crate) fn forget_if_finished(&self, client: &Arc<Client>, now: Instant) -> bool {
+    pub(crate) fn forget_if_finished(&self, client: &Arc<WatchedClient>, now: Instant) -> bool {
         let mut table = self.table();
         let finished = is_known(&table, client) && client.end_if_finished(now);
         if finished {
@@ -141,7 +141,7 @@ impl Clients {
     }
 
     /// Forgets a client.
-    pub(crate) fn forget(&self, client: &Arc<Client>) {
+    pub(crate) fn forget(&self, client: &Arc<WatchedClient>) {
         let mut table = self.table();
         if is_known(&table, client) {
             table.remove(&client.id);
@@ -151,7 +151,7 @@ impl Clients {
     }
 
     /// All clients in the order of their ids.
-    pub(crate) fn all(&self) -> Vec<Arc<Client>> {
+    pub(crate) fn all(&self) -> Vec<Arc<WatchedClient>> {
         let mut all: Vec<_> = self.table().values().map(Arc::clone).collect();
         all.sort_by_key(|client| client.id);
         all
@@ -162,18 +162,19 @@ impl Clients {
     }
 
     /// The other clients of the same process.
-    pub(crate) fn of_same_process(&self, client: &Client) -> Vec<Arc<Client>> {
+    pub(crate) fn of_same_process(&self, client: &WatchedClient) -> Vec<Arc<WatchedClient>> {
         if client.origin.evidence() == Evidence::Connection {
             return Vec::new();
         }
         let table = self.table();
-        let same = |other: &&Arc<Client>| other.id != client.id && other.origin == client.origin;
+        let same =
+            |other: &&Arc<WatchedClient>| other.id != client.id && other.origin == client.origin;
         table.values().filter(same).map(Arc::clone).collect()
     }
 }
 
 /// Whether the table has this client, and not a later one with its id.
-fn is_known(table: &Table, client: &Arc<Client>) -> bool {
+fn is_known(table: &Table, client: &Arc<WatchedClient>) -> bool {
     let known = table.get(&client.id);
     known.is_some_and(|known| Arc::ptr_eq(known, client))
 }

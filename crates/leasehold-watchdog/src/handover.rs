@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold_core::{ClientId, Instant};
 
-use crate::client::{Client, ClientParts, Origin, Program};
+use crate::client::{ClientParts, Origin, Program, WatchedClient};
 use crate::journal::{self, SavedClient};
 use crate::process::Process;
 use crate::service_manager::{InheritedDescriptors, ServiceManager};
@@ -60,7 +60,7 @@ fn restore(
     saved: SavedClient,
     descriptors: Vec<(u64, OwnedFd)>,
     now: Instant,
-) -> Option<Arc<Client>> {
+) -> Option<Arc<WatchedClient>> {
     let SavedClient { record, leases, .. } = saved;
     let open = |(id, descriptor)| {
         let process = Process::new(descriptor, shared.permits.file()).ok()?;

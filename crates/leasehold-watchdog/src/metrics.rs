@@ -8,7 +8,7 @@ use metrics::{counter, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::Error;
-use crate::client::Client;
+use crate::client::WatchedClient;
 use crate::shared::Shared;
 use crate::status;
 
@@ -56,7 +56,8 @@ impl MetricsRecorder {
 fn measure(shared: &Shared) {
     let now = BootClock.now();
     let clients = shared.clients.all();
-    let state = |client: &Arc<Client>| status::wire_liveness(client.lock().monitor.liveness(now));
+    let state =
+        |client: &Arc<WatchedClient>| status::wire_liveness(client.lock().monitor.liveness(now));
     let states: Vec<_> = clients.iter().map(state).collect();
     for state in [
         Liveness::Alive,

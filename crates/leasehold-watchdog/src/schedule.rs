@@ -9,12 +9,12 @@ use leasehold_core::watchdog::WatchdogAction;
 use leasehold_core::{Instant, Schedule, ShardLimiter};
 use tokio::sync::Notify;
 
-use crate::client::Client;
+use crate::client::WatchedClient;
 
 /// The clients by the instants at which they are due, and the actions that are not sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct ClientSchedule {
-    clients: Mutex<Schedule<Arc<Client>>>,
+    clients: Mutex<Schedule<Arc<WatchedClient>>>,
     /// Notified when a client is due earlier than the others, and when the scheduler has to send the next batch.
     earlier: Notify,
     actions: Mutex<ShardLimiter<Route, PendingAction>>,
@@ -33,7 +33,7 @@ pub(crate) struct Route {
 /// One action for one lease.
 #[derive(Debug)]
 pub(crate) struct PendingAction {
-    pub(crate) client: Arc<Client>,
+    pub(crate) client: Arc<WatchedClient>,
     pub(crate) key: Key,
     pub(crate) number: u64,
     pub(crate) action: WatchdogAction,
@@ -53,7 +53,7 @@ impl PendingAction {
 }
 
 impl ClientSchedule {
-    fn clients(&self) -> MutexGuard<'_, Schedule<Arc<Client>>> {
+    fn clients(&self) -> MutexGuard<'_, Schedule<Arc<WatchedClient>>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +62,7 @@ impl ClientSchedule {
     }
 
     /// Schedules a client for its next event, which may be due immediately. A client that is due earlier keeps its place.
-    pub(crate) fn insert(&self, client: &Arc<Client>, now: Instant) {
+    pub(crate) fn insert(&self, client: &Arc<WatchedClient>, now: Instant) {
         let mut clients = self.clients();
         let Some(due) = client.lock().monitor.next_event(now) else {
             return;
@@ -74,7 +74,7 @@ impl ClientSchedule {
     }
 
     /// Removes the due clients, at most so many.
-    pub(crate) fn take_due(&self, max: usize, now: Instant) -> Vec<Arc<Client>> {
+    pub(crate) fn take_due(&self, max: usize, now: Instant) -> Vec<Arc<WatchedClient>> {
         let mut clients = self.clients();
         let due = std::iter::from_fn(|| clients.pop_due(now));
         due.take(max).map(|(client, _)| client).collect()

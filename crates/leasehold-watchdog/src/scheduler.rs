@@ -16,7 +16,7 @@ use leasehold_core::Name;
 use leasehold_core::watchdog::{ClientMonitor, WatchdogAction};
 
 use self::batch::send_batches;
-use crate::client::Client;
+use crate::client::WatchedClient;
 use crate::schedule::{PendingAction, Route};
 use crate::shared::Shared;
 
@@ -63,7 +63,7 @@ pub(crate) async fn hand_over(shared: &Arc<Shared>) {
 /// Queues the actions for leases of a client. Returns their routes.
 fn queue(
     shared: &Shared,
-    client: &Arc<Client>,
+    client: &Arc<WatchedClient>,
     poll: impl FnOnce(&mut ClientMonitor<Name>) -> Vec<(u64, WatchdogAction)>,
 ) -> Vec<Route> {
     let mut state = client.lock();

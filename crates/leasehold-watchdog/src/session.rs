@@ -18,7 +18,7 @@ use leasehold_core::{ClientId, Instant};
 use tokio::sync::Notify;
 
 use crate::access::is_allowed;
-use crate::client::{Client, ClientParts, Origin, Program};
+use crate::client::{ClientParts, Origin, Program, WatchedClient};
 use crate::process::{Owner, Process, has_ended};
 use crate::shared::Shared;
 use crate::status::Pages;
@@ -49,7 +49,7 @@ enum Phase {
 
 #[derive(Debug)]
 struct ConnectedClient {
-    client: Arc<Client>,
+    client: Arc<WatchedClient>,
     /// Notified when another connection replaces this one.
     replaced: Arc<Notify>,
     /// The number of the last batch of changes.
@@ -277,7 +277,7 @@ impl Session {
         })
     }
 
-    fn changes(&self, client: &Arc<Client>, changes: &Changes, now: Instant) -> ToClient {
+    fn changes(&self, client: &Arc<WatchedClient>, changes: &Changes, now: Instant) -> ToClient {
         let max = self.shared.clients.limits.leases_per_client;
         let refused = client.apply_changes(changes, max, now);
         self.shared.schedule.insert(client, now);
@@ -291,7 +291,7 @@ impl Session {
     /// keep the client from being taken for dead.
     fn add_process(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<WatchedClient>,
         descriptor: Option<OwnedFd>,
     ) -> Result<(), Refusal> {
         let Peer::Local(..) = &self.peer else {

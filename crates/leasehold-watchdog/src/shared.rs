@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::Error;
 use crate::access::Permission;
-use crate::client::{Client, Origin};
+use crate::client::{Origin, WatchedClient};
 use crate::clients::Clients;
 use crate::permits::Permits;
 use crate::process::Process;
@@ -60,14 +60,18 @@ impl Shared {
     }
 
     /// Forgets a client if nothing is left to do for it, or else schedules it.
-    pub(crate) fn reschedule(&self, client: &Arc<Client>, now: Instant) {
+    pub(crate) fn reschedule(&self, client: &Arc<WatchedClient>, now: Instant) {
         if !self.clients.forget_if_finished(client, now) {
             self.schedule.insert(client, now);
         }
     }
 
     /// Watches a process of a client until it ends.
-    pub(crate) fn watch_process(self: &Arc<Self>, client: &Arc<Client>, process: &Arc<Process>) {
+    pub(crate) fn watch_process(
+        self: &Arc<Self>,
+        client: &Arc<WatchedClient>,
+        process: &Arc<Process>,
+    ) {
         let shared = Arc::clone(self);
         let (identity, process) = (process.identity(), Arc::clone(process));
         // Weak: the task must not keep a forgotten client alive, whose drop aborts the task.
@@ -90,12 +94,12 @@ impl Shared {
 
     /// After a client has connected or disconnected: reports the end of each client of its process whose program was
     /// replaced by exec.
-    pub(crate) fn handle_exec(&self, client: &Arc<Client>, now: Instant) {
+    pub(crate) fn handle_exec(&self, client: &Arc<WatchedClient>, now: Instant) {
         let Origin::Local(identity) = client.origin else {
             return;
         };
         let others = self.clients.of_same_process(client);
-        let is_replaced = |other: &&Arc<Client>| other.is_replaced_by(&client.program());
+        let is_replaced = |other: &&Arc<WatchedClient>| other.is_replaced_by(&client.program());
         let mut ended: Vec<_> = others.iter().filter(is_replaced).collect();
         let mut others = others.iter();
         if others.any(|other| client.is_replaced_by(&other.program())) {

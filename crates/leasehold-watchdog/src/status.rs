@@ -9,7 +9,7 @@ use leasehold::clock::{BootClock, Clock as _};
 use leasehold_core::watchdog::Liveness;
 use leasehold_core::{ClientId, Instant};
 
-use crate::client::Client;
+use crate::client::WatchedClient;
 use crate::shared::Shared;
 
 /// How many names of locks the status of a client contains at most.
@@ -77,7 +77,7 @@ fn length(status: &ClientStatus) -> usize {
     encode(status).map_or(PAGE_MAX, |frame| frame.len())
 }
 
-fn of(client: &Client, now: Instant) -> ClientStatus {
+fn of(client: &WatchedClient, now: Instant) -> ClientStatus {
     let state = client.lock();
     let monitor = &state.monitor;
     let liveness = monitor.liveness(now);

@@ -10,7 +10,7 @@ use leasehold_core::{Instant, Name, Ttl};
 use tokio::sync::Notify;
 
 use super::processes::Processes;
-use super::{Client, Program};
+use super::{Program, WatchedClient};
 use crate::journal::{Change, Lease};
 use crate::limits::LeaseCount;
 
@@ -30,7 +30,7 @@ pub(crate) struct ClientState {
 
 /// The locked state of a client. Updates the lease counts when it is dropped.
 pub(crate) struct StateGuard<'a> {
-    pub(super) client: &'a Client,
+    pub(super) client: &'a WatchedClient,
     pub(super) state: MutexGuard<'a, ClientState>,
     pub(super) leases_before: usize,
 }
@@ -77,7 +77,7 @@ impl StateGuard<'_> {
     pub(crate) fn log_liveness(&mut self, now: Instant) {
         let liveness = self.monitor.liveness(now);
         if liveness == Liveness::Dead && self.monitor.is_empty() {
-            // An ordinary end: see `Client::log_end`.
+            // An ordinary end: see `WatchedClient::log_end`.
             return;
         }
         let before = std::mem::replace(&mut self.logged_liveness, liveness);
