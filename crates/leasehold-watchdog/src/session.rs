@@ -37,11 +37,11 @@ pub(crate) enum Peer {
 pub(crate) struct Session {
     shared: Arc<Shared>,
     peer: Peer,
-    phase: Phase,
+    phase: SessionPhase,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum SessionPhase {
     New,
     Observer,
     Client(ConnectedClient),
@@ -76,7 +76,7 @@ impl Session {
         Self {
             shared: Arc::clone(shared),
             peer,
-            phase: Phase::New,
+            phase: SessionPhase::New,
         }
     }
 
@@ -88,17 +88,17 @@ impl Session {
         now: Instant,
     ) -> Step {
         match (&mut self.phase, message) {
-            (Phase::New, ToNode::Hello(hello)) => match self.hello(hello, now) {
+            (SessionPhase::New, ToNode::Hello(hello)) => match self.hello(hello, now) {
                 Ok(welcome) => Step::Reply(welcome),
                 Err(refusal) => Step::Refuse(refusal),
             },
-            (Phase::New, _) => Step::Refuse(Refusal::Message),
+            (SessionPhase::New, _) => Step::Refuse(Refusal::Message),
             (_, ToNode::Status) => Step::ReplyPages(Pages::new(&self.shared)),
             (_, ToNode::LeaseQuery { client, number }) => {
                 Step::Reply(self.lease_status(client, number))
             }
-            (Phase::Observer, _) => Step::Refuse(Refusal::Message),
-            (Phase::Client(connected), message) => {
+            (SessionPhase::Observer, _) => Step::Refuse(Refusal::Message),
+            (SessionPhase::Client(connected), message) => {
                 // Another connection has replaced this one.
                 if !connected.client.lock().is_active(&connected.replaced) {
                     return Step::Refuse(Refusal::Foreign);
@@ -139,8 +139,8 @@ impl Session {
 
     fn connected(&self) -> Option<&ConnectedClient> {
         match &self.phase {
-            Phase::Client(connected) => Some(connected),
-            Phase::New | Phase::Observer => None,
+            SessionPhase::Client(connected) => Some(connected),
+            SessionPhase::New | SessionPhase::Observer => None,
         }
     }
 
@@ -151,7 +151,7 @@ impl Session {
 
     /// Whether the peer has sent its hello.
     pub(crate) fn has_hello(&self) -> bool {
-        !matches!(self.phase, Phase::New)
+        !matches!(self.phase, SessionPhase::New)
     }
 
     /// The id of the client.
@@ -185,9 +185,9 @@ impl Session {
             Peer::Remote(_) => Some(self.token(&hello)?),
         };
         self.phase = match hello.role {
-            Role::Observer => Phase::Observer,
+            Role::Observer => SessionPhase::Observer,
             Role::Client(secret, info) => {
-                Phase::Client(self.connect(secret.client_id(), info, token, now)?)
+                SessionPhase::Client(self.connect(secret.client_id(), info, token, now)?)
             }
         };
         let max_pause = self.shared.clients.max_pause.as_millis();
