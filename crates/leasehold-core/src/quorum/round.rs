@@ -47,11 +47,11 @@ pub struct Round {
     taken: Masters,
     /// The largest counter among the masters that granted the lock.
     last: Option<Token>,
-    phase: Phase,
+    phase: RoundPhase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum RoundPhase {
     Acquiring,
     Writing { first: Token, accepted: Masters },
     Done,
@@ -107,7 +107,7 @@ impl Round {
             granted: Masters::default(),
             taken: Masters::default(),
             last: None,
-            phase: Phase::Acquiring,
+            phase: RoundPhase::Acquiring,
         }
     }
 
@@ -116,7 +116,7 @@ impl Round {
     ///
     /// A reply in the second phase, or after the end, changes nothing.
     pub fn handle_reply(&mut self, master: usize, reply: Option<&Outcome>) -> Step {
-        if self.phase != Phase::Acquiring || self.has_replied(master) {
+        if self.phase != RoundPhase::Acquiring || self.has_replied(master) {
             return Step::Wait;
         }
         match reply {
@@ -152,7 +152,7 @@ impl Round {
     /// others does not spread. But it must be short: a master that is slow or dead may be among those waited for.
     #[must_use]
     pub fn awaits_proposal(&self) -> bool {
-        self.phase == Phase::Acquiring && self.granted.len() >= self.size.majority()
+        self.phase == RoundPhase::Acquiring && self.granted.len() >= self.size.majority()
     }
 
     /// Ends that wait, and begins the second phase.
@@ -165,7 +165,7 @@ impl Round {
 
     /// Takes in the reply of a master to the token. `None` as for [`Round::handle_reply`].
     pub fn handle_token_reply(&mut self, master: usize, reply: Option<&Outcome>) -> Step {
-        let Phase::Writing { first, accepted } = &mut self.phase else {
+        let RoundPhase::Writing { first, accepted } = &mut self.phase else {
             return Step::Wait;
         };
         if !self.granted.contains(master) || self.failed.contains(master) {
@@ -179,7 +179,7 @@ impl Round {
         let (first, accepted) = (*first, accepted.len());
         let open = self.granted.without(self.failed).len();
         if accepted >= self.size.majority() {
-            self.phase = Phase::Done;
+            self.phase = RoundPhase::Done;
             return Step::Won { first };
         }
         if open < self.size.majority() {
@@ -192,7 +192,7 @@ impl Round {
         let taken = self.taken.len();
         match self.proposal {
             Some(first) if taken >= self.size.majority() => {
-                self.phase = Phase::Done;
+                self.phase = RoundPhase::Done;
                 Step::Won { first }
             }
             Some(_) if taken + self.open() >= self.size.majority() => Step::Wait,
@@ -218,7 +218,7 @@ impl Round {
         else {
             return self.lose(Defeat::Exhausted);
         };
-        self.phase = Phase::Writing {
+        self.phase = RoundPhase::Writing {
             first,
             accepted: Masters::default(),
         };
@@ -248,7 +248,7 @@ impl Round {
     }
 
     fn lose(&mut self, defeat: Defeat) -> Step {
-        self.phase = Phase::Done;
+        self.phase = RoundPhase::Done;
         Step::Lost(defeat)
     }
 }
