@@ -40,7 +40,7 @@ const SILENCE_MIN: Duration = Duration::from_secs(3);
 /// The readings of a name. `R` is the result of one.
 #[derive(Clone, Debug)]
 pub struct Reading<R> {
-    phase: Phase,
+    phase: ReadingPhase,
     /// How many readings were begun.
     begun: u64,
     /// The number of the newest result, and the result.
@@ -61,7 +61,7 @@ pub struct Reading<R> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ReadingPhase {
     /// The newest result may be that of the current state, until this instant. `None`: it is not.
     Current(Option<Instant>),
     /// A reading was begun at this instant, and has no reply.
@@ -122,7 +122,7 @@ impl<R: Clone> Reading<R> {
     #[must_use]
     pub const fn new(now: Instant) -> Self {
         Self {
-            phase: Phase::Current(None),
+            phase: ReadingPhase::Current(None),
             begun: 0,
             newest: None,
             outdated: 0,
@@ -168,9 +168,9 @@ impl<R: Clone> Reading<R> {
     pub fn poll(&mut self, now: Instant) -> ReadAction {
         self.silent |= self.silence_at().is_some_and(|at| at <= now);
         match self.phase {
-            Phase::InFlight(_) => return ReadAction::Wait,
-            Phase::Failing(again) if now < again => return ReadAction::Wait,
-            Phase::Current(until) if !self.is_outdated() => {
+            ReadingPhase::InFlight(_) => return ReadAction::Wait,
+            ReadingPhase::Failing(again) if now < again => return ReadAction::Wait,
+            ReadingPhase::Current(until) if !self.is_outdated() => {
                 if !self.awaited || until.is_some_and(|until| now < until) {
                     return ReadAction::Wait;
                 }
@@ -179,7 +179,7 @@ impl<R: Clone> Reading<R> {
                     return ReadAction::Pause(now.until(allowed));
                 }
             }
-            Phase::Failing(_) | Phase::Current(_) => {}
+            ReadingPhase::Failing(_) | ReadingPhase::Current(_) => {}
         }
         self.begin(now);
         ReadAction::Read
@@ -189,9 +189,9 @@ impl<R: Clone> Reading<R> {
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         let next = match self.phase {
-            Phase::InFlight(_) => None,
-            Phase::Failing(again) => Some(again),
-            Phase::Current(until) => until.filter(|_| self.awaited),
+            ReadingPhase::InFlight(_) => None,
+            ReadingPhase::Failing(again) => Some(again),
+            ReadingPhase::Current(until) => until.filter(|_| self.awaited),
         };
         let silence = self.silence_at().filter(|_| !self.silent);
         next.into_iter().chain(silence).min()
@@ -204,7 +204,7 @@ impl<R: Clone> Reading<R> {
 
     /// The store has pushed a change of the newest state, or cannot push one any longer.
     pub const fn handle_push(&mut self) {
-        if let Phase::Current(until) = &mut self.phase {
+        if let ReadingPhase::Current(until) = &mut self.phase {
             *until = None;
         }
     }
@@ -232,11 +232,11 @@ impl<R: Clone> Reading<R> {
                 let since = *self.failing.get_or_insert(now);
                 let retry = contention::retry_after(now.since(since));
                 let retry = retry_after.map_or(retry, |after| after.max(retry));
-                self.phase = Phase::Failing(now.after(retry));
+                self.phase = ReadingPhase::Failing(now.after(retry));
                 return;
             }
         };
-        self.phase = Phase::Current(until);
+        self.phase = ReadingPhase::Current(until);
         self.newest = Some((self.begun, result));
         // All observers that wait have a new result, or need another reading.
         self.awaited = false;
@@ -245,7 +245,7 @@ impl<R: Clone> Reading<R> {
     }
 
     fn begin(&mut self, now: Instant) {
-        self.phase = Phase::InFlight(now);
+        self.phase = ReadingPhase::InFlight(now);
         self.begun += 1;
         self.pause_ended = false;
         let paced = self.paced.max(now).after(READ_INTERVAL_MIN);
@@ -262,7 +262,7 @@ impl<R: Clone> Reading<R> {
     /// Since when there is no reply, or there are failures.
     const fn failing_since(&self) -> Option<Instant> {
         match self.phase {
-            Phase::InFlight(begun) if self.failing.is_none() => Some(begun),
+            ReadingPhase::InFlight(begun) if self.failing.is_none() => Some(begun),
             _ => self.failing,
         }
     }
