@@ -120,18 +120,18 @@ fn send(mut channel: &UnixStream, report: &GuardianReport) {
     let _ = encode(report).and_then(|line| channel.write_all(&line));
 }
 
-fn forward(messages: impl Iterator<Item = ToGuardian>, sender: &mpsc::Sender<Event>) {
+fn forward(messages: impl Iterator<Item = ToGuardian>, sender: &mpsc::Sender<GuardianEvent>) {
     for message in messages {
-        if sender.send(Event::Message(message)).is_err() {
+        if sender.send(GuardianEvent::Message(message)).is_err() {
             return;
         }
     }
-    let _ = sender.send(Event::RunnerEnded);
+    let _ = sender.send(GuardianEvent::RunnerEnded);
 }
 
 /// Reaps every process of the command. All orphans become children of this process, so without a child there
 /// is no process of the command left.
-fn reap(command: Pid, reports: &UnixStream, sender: &mpsc::Sender<Event>) {
+fn reap(command: Pid, reports: &UnixStream, sender: &mpsc::Sender<GuardianEvent>) {
     let mut ended = None;
     loop {
         // What has ended together with the command is reaped before that is reported.
@@ -154,14 +154,14 @@ fn reap(command: Pid, reports: &UnixStream, sender: &mpsc::Sender<Event>) {
                 if let Some(report) = ended {
                     send(reports, &report);
                 }
-                let _ = sender.send(Event::Empty);
+                let _ = sender.send(GuardianEvent::Empty);
                 return;
             }
         }
     }
 }
 
-enum Event {
+enum GuardianEvent {
     /// A message from the runner.
     Message(ToGuardian),
     /// The channel has ended.
@@ -171,7 +171,7 @@ enum Event {
 }
 
 struct Guardian {
-    events: mpsc::Receiver<Event>,
+    events: mpsc::Receiver<GuardianEvent>,
     lease: LeaseId,
     socket: Option<PathBuf>,
     /// Until when the command may live.
@@ -187,13 +187,17 @@ impl Guardian {
             let time_left = self.time_left();
             // The timer stands still while the machine sleeps: look at the clock now and then.
             match self.events.recv_timeout(self.interval(time_left)) {
-                Ok(Event::Message(ToGuardian::Dismiss) | Event::Empty) => return false,
-                Ok(Event::Message(ToGuardian::Allow { until_ns, reserve })) => {
+                Ok(GuardianEvent::Message(ToGuardian::Dismiss) | GuardianEvent::Empty) => {
+                    return false;
+                }
+                Ok(GuardianEvent::Message(ToGuardian::Allow { until_ns, reserve })) => {
                     self.until = Some(Instant::from_nanos(until_ns));
                     self.reserve = reserve;
                 }
-                Ok(Event::Message(ToGuardian::Start(_))) => {}
-                Ok(Event::RunnerEnded) | Err(RecvTimeoutError::Disconnected) => return true,
+                Ok(GuardianEvent::Message(ToGuardian::Start(_))) => {}
+                Ok(GuardianEvent::RunnerEnded) | Err(RecvTimeoutError::Disconnected) => {
+                    return true;
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     if self.time_left() <= self.reserve {
                         self.query_watchdog();
@@ -242,8 +246,8 @@ impl Guardian {
             while let Ok(event) = self.events.recv_timeout(BootClock.now().until(round)) {
                 match event {
                     // The runner was only stopped, and has dismissed this guardian despite the remaining processes.
-                    Event::Empty | Event::Message(ToGuardian::Dismiss) => return,
-                    Event::Message(_) | Event::RunnerEnded => {}
+                    GuardianEvent::Empty | GuardianEvent::Message(ToGuardian::Dismiss) => return,
+                    GuardianEvent::Message(_) | GuardianEvent::RunnerEnded => {}
                 }
             }
             interval = (interval * 2).min(KILL_INTERVAL_MAX);
