@@ -19,7 +19,8 @@ use super::connection::Stream;
 use super::error::{described, no_reply};
 use super::marks::Marks;
 use super::messages::{
-    Compare, Event, EventsOf, EventsReply, EventsRequest, Transaction, delete, put, range_end, text,
+    Compare, EventsOf, EventsReply, EventsRequest, KeyEvent, Transaction, delete, put, range_end,
+    text,
 };
 use super::routes::Route;
 use crate::Result;
@@ -135,7 +136,7 @@ impl Inbox {
         loop {
             let reply = messages.next().await?;
             check(&reply)?;
-            for Event { kind, pair } in reply.events {
+            for KeyEvent { kind, pair } in reply.events {
                 let Some(pair) = pair.filter(|_| kind == 0) else {
                     continue;
                 };

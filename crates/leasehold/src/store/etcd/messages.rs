@@ -200,11 +200,12 @@ pub(super) struct EventsReply {
     #[prost(string, tag = "6")]
     pub(super) cancel_reason: String,
     #[prost(message, repeated, tag = "11")]
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<KeyEvent>,
 }
 
+/// A change of a key.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Event {
+pub(super) struct KeyEvent {
     /// 0: a put.
     #[prost(int32, tag = "1")]
     pub(super) kind: i32,
