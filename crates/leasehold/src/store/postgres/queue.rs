@@ -54,7 +54,7 @@ pub(super) struct Pool {
     pub(super) begin: String,
     /// The client that is notified for the observers of this store.
     pub(super) watcher: ClientId,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     gc: Mutex<GarbageCollector>,
     /// Whether other processes can notify the clients of this one.
     pub(super) can_wait: AtomicBool,
@@ -74,7 +74,7 @@ struct Job {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolState {
     queue: VecDeque<Job>,
     /// The names that are under way.
     busy: HashSet<Key>,
