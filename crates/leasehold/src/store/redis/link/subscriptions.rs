@@ -26,7 +26,7 @@ pub(crate) struct Subscriptions {
     /// The version of the notifications that is subscribed.
     settled: AtomicU64,
     pub(crate) tracking: Arc<KeyTracking>,
-    state: Mutex<State>,
+    state: Mutex<SubscriptionState>,
 }
 
 /// The transport of messages.
@@ -52,7 +52,7 @@ type Refused = (Step, Refusal);
 type Channels = HashMap<ClientId, Vec<String>>;
 
 #[derive(Debug, Default)]
-struct State {
+struct SubscriptionState {
     channels: Channels,
     /// The task that tracks records and notifies observers. Empty: not started yet, or not supported. Dropping it stops
     /// the task.
@@ -226,7 +226,7 @@ impl Subscriptions {
         steps
     }
 
-    fn wakeup_mode(&self, state: &State, queueless: bool) -> WakeupMode {
+    fn wakeup_mode(&self, state: &SubscriptionState, queueless: bool) -> WakeupMode {
         let queue = state.no_queue.is_none() && !queueless;
         match (&self.transport, &state.no_tracking) {
             _ if queue => WakeupMode::Grants,
@@ -261,7 +261,7 @@ impl Subscriptions {
     }
 }
 
-impl State {
+impl SubscriptionState {
     /// The channels to subscribe, and those to unsubscribe.
     fn compared_with(&self, wanted: &Channels) -> (Vec<String>, Vec<String>) {
         let without = |all: &Channels, others: &Channels| {
