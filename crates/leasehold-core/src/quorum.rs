@@ -20,7 +20,7 @@ mod vote;
 
 use std::fmt;
 
-pub use self::admission::{Decision, Observation, decide, quarantine};
+pub use self::admission::{Decision, MasterInfo, decide, quarantine};
 pub use self::master::{AdmissionRecord, HIGH_STEP, Master, NotAdmitted, RunId};
 pub use self::orphans::{Orphans, Replied};
 pub use self::proposal::proposal;

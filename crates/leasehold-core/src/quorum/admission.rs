@@ -22,7 +22,7 @@ use crate::token::Token;
 
 /// The state of a master when it was inspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Observation {
+pub struct MasterInfo {
     /// Its run.
     pub run: RunId,
     /// How long its process has run, at least.
@@ -58,7 +58,7 @@ pub enum Decision {
     TooFewReplies,
 }
 
-impl Observation {
+impl MasterInfo {
     /// Whether it may do anything.
     #[must_use]
     pub fn is_admitted(&self) -> bool {
@@ -98,8 +98,8 @@ pub fn decide(
     size: Size,
     longest: Ttl,
     index: usize,
-    before: Option<&Observation>,
-    inspected: &[Option<Observation>],
+    before: Option<&MasterInfo>,
+    inspected: &[Option<MasterInfo>],
 ) -> Decision {
     let Some(master) = inspected.get(index).copied().flatten() else {
         return Decision::TooFewReplies;
@@ -111,7 +111,7 @@ pub fn decide(
     let others: Vec<_> = others.filter_map(|(_, other)| *other).collect();
     let all = others.len() + 1 == size.masters();
     // A silent master may have granted something.
-    let unused = all && inspected.iter().flatten().all(Observation::is_unused);
+    let unused = all && inspected.iter().flatten().all(MasterInfo::is_unused);
     let before = before.filter(|before| before.is_same_candidate(&master));
     let over = before.is_some_and(|before| before.remaining(longest, unused).is_zero());
     if !over {
@@ -150,8 +150,8 @@ mod tests {
     }
 
     /// A server that has run for long and was never used.
-    fn unused() -> Observation {
-        Observation {
+    fn unused() -> MasterInfo {
+        MasterInfo {
             run: RunId(2),
             uptime: LONG,
             now: SINCE,
@@ -161,8 +161,8 @@ mod tests {
         }
     }
 
-    fn admitted(high: u64) -> Observation {
-        Observation {
+    fn admitted(high: u64) -> MasterInfo {
+        MasterInfo {
             admitted: Some(RunId(2)),
             high: Token::new(high),
             since: None,
@@ -170,10 +170,10 @@ mod tests {
         }
     }
 
-    fn after(waited: Duration, observation: Observation) -> Observation {
-        Observation {
+    fn after(waited: Duration, info: MasterInfo) -> MasterInfo {
+        MasterInfo {
             now: SINCE.after_span(waited),
-            ..observation
+            ..info
         }
     }
 
@@ -183,12 +183,12 @@ mod tests {
     }
 
     /// The decision about the first of them, which said the same before.
-    fn decided<const N: usize>(inspected: [Option<Observation>; N]) -> Decision {
+    fn decided<const N: usize>(inspected: [Option<MasterInfo>; N]) -> Decision {
         let size = Size::new(N).unwrap();
         decide(size, longest(), 0, inspected[0].as_ref(), &inspected)
     }
 
-    fn is_kept_out_in_full<const N: usize>(inspected: [Option<Observation>; N]) -> bool {
+    fn is_kept_out_in_full<const N: usize>(inspected: [Option<MasterInfo>; N]) -> bool {
         let remaining = quarantine(longest());
         decided(inspected) == Decision::KeepOut { remaining }
     }
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_master_is_not_new_if_another_was_used() {
         // It has a record of its earlier run, and may have forgotten its tokens.
-        let restarted = Observation {
+        let restarted = MasterInfo {
             admitted: Some(RunId(1)),
             ..unused()
         };
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn one_that_has_just_been_started_may_have_forgotten() {
-        let started = Observation {
+        let started = MasterInfo {
             uptime: Duration::from_secs(1),
             ..unused()
         };
@@ -244,17 +244,17 @@ mod tests {
         let size = Size::new(3).unwrap();
         let over = after(waited(), unused());
         let inspected = [Some(over), Some(admitted(7)), Some(admitted(9))];
-        let with = |before: Option<&Observation>| decide(size, longest(), 0, before, &inspected);
+        let with = |before: Option<&MasterInfo>| decide(size, longest(), 0, before, &inspected);
         let again = Decision::KeepOut {
             remaining: Duration::ZERO,
         };
         assert_eq!(with(None), again);
         assert_eq!(with(Some(&unused())), again);
-        let flushed = Observation {
+        let flushed = MasterInfo {
             since: Some(SINCE.after_span(Duration::from_millis(1))),
             ..over
         };
-        let restarted = Observation {
+        let restarted = MasterInfo {
             run: RunId(3),
             ..over
         };

@@ -1,7 +1,7 @@
 //! The rule that ships.
 
 use leasehold_core::quorum::{
-    Decision, Observation, Round, RunId, Size, Step, Verdict, Vote, decide, quarantine,
+    Decision, MasterInfo, Round, RunId, Size, Step, Verdict, Vote, decide, quarantine,
 };
 use leasehold_core::time::{self, Ttl};
 use leasehold_core::token::TokenCount;
@@ -67,13 +67,13 @@ impl<const N: usize> Times<N> {
     }
 
     /// The result of an inspection.
-    fn observation(&self, master: &Master) -> Observation {
+    fn master_info(&self, master: &Master) -> MasterInfo {
         let waited = self.tick * u32::from(master.kept_out.saturating_sub(1));
         let uptime = match self.fault {
             Fault::Flush | Fault::OldCopy => quarantine(Ttl::MAX),
             _ => waited,
         };
-        Observation {
+        MasterInfo {
             run: RUNS[0],
             uptime,
             now: NOW.after_span(waited),
@@ -90,15 +90,15 @@ impl<const N: usize> Times<N> {
     /// Whether a master is admitted if these others reply: `Some`, with whether it knows a token then.
     pub(super) fn admits(&self, state: &State<N>, at: usize, others: u32) -> Option<bool> {
         let master = &state.masters[at];
-        let unused = Observation {
+        let unused = MasterInfo {
             admitted: None,
             high: None,
-            ..self.observation(master)
+            ..self.master_info(master)
         };
         let silent = match (self.admission, others.count_ones()) {
             (Admission::NoReply, 0) | (Admission::OneReply, 1) => Some(unused),
             (Admission::CurrentSetting | Admission::SameProcess, _)
-                if unused != self.observation(master) =>
+                if unused != self.master_info(master) =>
             {
                 return Some(true);
             }
@@ -106,7 +106,7 @@ impl<const N: usize> Times<N> {
         };
         let inspected = state.masters.iter().enumerate().map(|(nth, master)| {
             let replies = nth == at || others & 1 << nth != 0;
-            replies.then(|| self.observation(master)).or(silent)
+            replies.then(|| self.master_info(master)).or(silent)
         });
         let inspected: Vec<_> = inspected.collect();
         let size = Size::new(N).ok()?;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use leasehold_core::quorum::{
-    self, AdmissionRecord, Decision, Masters, Observation, Round, RunId, Size, Step, decide,
+    self, AdmissionRecord, Decision, MasterInfo, Masters, Round, RunId, Size, Step, decide,
     quarantine,
 };
 use leasehold_core::time::{StoreTime, Ttl};
@@ -49,8 +49,8 @@ impl Master {
     }
 
     /// The result of its inspection, after the wait.
-    fn observation(&self, high: u8) -> Observation {
-        Observation {
+    fn master_info(&self, high: u8) -> MasterInfo {
+        MasterInfo {
             run: self.run(),
             uptime: Duration::ZERO,
             now: NOW.after_span(quarantine(TTL) + Duration::from_micros(1)),
@@ -187,14 +187,14 @@ impl<const N: usize> State<N> {
         let size = Size::new(N).ok()?;
         let inspected = self.masters.iter().enumerate();
         let inspected = inspected.map(|(at, each)| match at == master {
-            true => Some(each.observation(each.counter)),
-            false => each.read.then(|| Observation {
+            true => Some(each.master_info(each.counter)),
+            false => each.read.then(|| MasterInfo {
                 run: match setup.recovery {
                     Recovery::AdmittedByAll => RUNS[0],
                     _ => each.run(),
                 },
                 // Only the largest makes a difference.
-                ..each.observation(self.rest.read)
+                ..each.master_info(self.rest.read)
             }),
         });
         let inspected: Vec<_> = inspected.collect();

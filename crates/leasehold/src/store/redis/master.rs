@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::quorum::{Observation, RunId};
+use leasehold_core::quorum::{MasterInfo, RunId};
 use leasehold_core::{Namespace, StoreTime, Token};
 use redis::{Value, cmd};
 
@@ -36,7 +36,7 @@ pub(in crate::store) struct Facts {
 /// The inspection of a master, and its replication id as the server writes it, which identifies its run.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Inspection {
-    pub(in crate::store) observation: Observation,
+    pub(in crate::store) info: MasterInfo,
     run: String,
 }
 
@@ -109,7 +109,7 @@ impl RedisStore {
             let mut cmd = Script::Master.call(by_text, 5, key.len());
             cmd.arg(1).arg(&key);
             if let Some((candidate, floor)) = admit {
-                let since = candidate.observation.since.map(StoreTime::as_micros);
+                let since = candidate.info.since.map(StoreTime::as_micros);
                 cmd.arg(&candidate.run).arg(since.unwrap_or_default());
                 cmd.arg(floor.map_or(0, Token::get));
             }
@@ -132,7 +132,7 @@ fn inspection(reply: &[Value]) -> Option<Inspection> {
     };
     let run = text(run)?;
     let uptime = parsed::<u64>(up)?.saturating_sub(1);
-    let observation = Observation {
+    let info = MasterInfo {
         run: run_id(&run)?,
         // The uptime is a difference of two times in whole seconds, so it may be a second too large.
         uptime: Duration::from_secs(uptime),
@@ -145,7 +145,7 @@ fn inspection(reply: &[Value]) -> Option<Inspection> {
         high: parsed(high).and_then(Token::new),
         since: parsed(since).map(StoreTime::from_micros),
     };
-    Some(Inspection { observation, run })
+    Some(Inspection { info, run })
 }
 
 /// The first 128 of the 160 random bits of a replication id.
@@ -165,11 +165,11 @@ mod tests {
             let values = [run, "61", "7", admitted, "9", ""];
             inspection(&values.map(|value| Value::BulkString(value.into())))
         };
-        let observation = reply(&run, &run).unwrap().observation;
-        assert!(observation.is_admitted());
-        assert_eq!(observation.uptime, Duration::from_secs(60));
+        let info = reply(&run, &run).unwrap().info;
+        assert!(info.is_admitted());
+        assert_eq!(info.uptime, Duration::from_secs(60));
         for other in ["no run", "0"] {
-            let restarted = reply(&run, other).unwrap().observation;
+            let restarted = reply(&run, other).unwrap().info;
             assert_eq!(restarted.admitted, Some(RunId(0)));
             assert!(!restarted.is_admitted());
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::quorum::{Decision, Observation, Size, decide};
+use leasehold_core::quorum::{Decision, MasterInfo, Size, decide};
 use leasehold_core::{Namespace, Ttl};
 use tokio::time::Instant;
 
@@ -149,7 +149,7 @@ impl Admission {
         let nodes = self.nodes.iter();
         let inspected = nodes.map(|node| async move {
             let inspection = node.store.inspect_master(namespace, None).await?;
-            node.note_time(inspection.observation.now, Instant::now());
+            node.note_time(inspection.info.now, Instant::now());
             Ok(inspection)
         });
         let inspected = fan_out(inspected, self.size, LIMITS).await;
@@ -158,8 +158,8 @@ impl Admission {
     }
 
     fn decide(&self, before: &Inspections, inspected: &Inspections) -> Vec<Decision> {
-        let observed = |it: &Option<Inspection>| it.as_ref().map(|it| it.observation);
-        let inspected: Vec<Option<Observation>> = inspected.iter().map(observed).collect();
+        let observed = |it: &Option<Inspection>| it.as_ref().map(|it| it.info);
+        let inspected: Vec<Option<MasterInfo>> = inspected.iter().map(observed).collect();
         let before = before.iter().map(observed).enumerate();
         let decided = before.map(|(place, before)| {
             decide(self.size, self.longest, place, before.as_ref(), &inspected)
@@ -180,7 +180,7 @@ impl Admission {
             (Decision::Admit { floor }, Some(candidate)) => {
                 let admit = Some((candidate, floor));
                 match store.inspect_master(namespace, admit).await {
-                    Ok(inspected) if inspected.observation.is_admitted() => {
+                    Ok(inspected) if inspected.info.is_admitted() => {
                         tracing::info!(master = %store, %namespace, ?floor, "admitted");
                         return Status::Admitted;
                     }
