@@ -5,7 +5,7 @@ use std::process::Stdio;
 use leasehold_testkit::{EtcdCluster, OutputLines, PostgresServer, ZookeeperServer};
 
 use crate::elections::{await_leader, candidate};
-use crate::hold::Hold;
+use crate::hold::HoldProcess;
 use crate::jobs::start;
 use crate::listings;
 use crate::tools::{Fixture, Running, code, kill};
@@ -20,7 +20,7 @@ fn all_commands(url: String) {
     let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
     let events = OutputLines::read(watch.stdout.take().unwrap());
     events.after("\"event\":\"free\"");
-    let mut hold = Hold::granted(fixture, &["held"]);
+    let mut hold = HoldProcess::granted(fixture, &["held"]);
     events.after("\"event\":\"granted\"");
     hold.close_stdin();
     hold.ends_with(0);

@@ -18,12 +18,12 @@ use crate::tools::{
 use crate::watchdog::Node;
 
 /// A process that holds a lock or waits for it. The test is the program that it works for.
-pub(crate) struct Hold {
+pub(crate) struct HoldProcess {
     process: Child,
     lines: OutputLines,
 }
 
-impl Hold {
+impl HoldProcess {
     fn start(fixture: &Fixture, args: &[&str]) -> Self {
         Self::spawn(fixture.leasehold(["hold"]).args(args))
     }
@@ -87,7 +87,7 @@ fn is_renewed(fixture: &Fixture) {
 fn the_end_of_stdin_releases_the_lock() {
     let fixture = Fixture::new();
     let args = ["--ttl", "90s", "--label", "#42", "job"];
-    let mut hold = Hold::start(&fixture, &args);
+    let mut hold = HoldProcess::start(&fixture, &args);
     let line = hold.event("granted");
     let lock = fixture.lock("job");
     for key in ["name", "lease", "token"] {
@@ -118,7 +118,7 @@ fn with_all_signals(fixture: &Fixture, args: &[&str]) -> Command {
 #[test]
 fn several_locks_have_lines_of_their_own() {
     let fixture = Fixture::new();
-    let hold = Hold::start(&fixture, &["b", "--and", "a"]);
+    let hold = HoldProcess::start(&fixture, &["b", "--and", "a"]);
     let names = [(); 2].map(|()| hold.event("granted")["name"].clone());
     assert_eq!(names, ["a", "b"]);
     fixture.revoke("a");
@@ -136,12 +136,12 @@ fn permits_and_readers_are_held_side_by_side() {
         (&permits[..], "--permits=2", [Some(0), Some(1)]),
         (&shared, "--exclusive", [None, None]),
     ] {
-        let holds = [(); 2].map(|()| Hold::start(&fixture, args));
+        let holds = [(); 2].map(|()| HoldProcess::start(&fixture, args));
         let granted = holds.each_ref().map(|hold| hold.event("granted"));
         let mut granted = granted.map(|granted| granted["slot"].as_u64());
         granted.sort_unstable();
         assert_eq!(granted, slots);
-        Hold::start(&fixture, &["-n", refused, "job"]).ends_with(75);
+        HoldProcess::start(&fixture, &["-n", refused, "job"]).ends_with(75);
         for mut hold in holds {
             hold.close_stdin();
             assert_eq!(hold.ends_with(0), "");
@@ -153,9 +153,9 @@ fn permits_and_readers_are_held_side_by_side() {
 #[test]
 fn a_signal_ends_the_wait() {
     let fixture = Fixture::new();
-    let mut holder = Hold::granted(&fixture, &["job"]);
+    let mut holder = HoldProcess::granted(&fixture, &["job"]);
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
-        let waiting = Hold::spawn(&mut with_all_signals(&fixture, &["job"]));
+        let waiting = HoldProcess::spawn(&mut with_all_signals(&fixture, &["job"]));
         eventually(SOON, || fixture.waiters("job") == 1);
         kill(signal, waiting.process.id());
         assert_eq!(waiting.ends_with(code), "");
@@ -169,7 +169,7 @@ fn a_signal_ends_the_wait() {
 fn a_signal_leaves_the_lock_to_the_end_of_stdin() {
     let fixture = Fixture::new();
     for signal in ["TERM", "INT", "HUP", "QUIT", "ALRM"] {
-        let mut hold = Hold::spawn(&mut with_all_signals(&fixture, &["job"]));
+        let mut hold = HoldProcess::spawn(&mut with_all_signals(&fixture, &["job"]));
         hold.event("granted");
         let messages = OutputLines::read(hold.process.stderr.take().unwrap());
         for _ in 0..2 {
@@ -191,9 +191,9 @@ fn a_signal_leaves_the_lock_to_the_end_of_stdin() {
 #[test]
 fn signals_that_request_no_exit_have_no_effect() {
     let fixture = Fixture::new();
-    let mut holder = Hold::spawn(&mut with_all_signals(&fixture, &["job"]));
+    let mut holder = HoldProcess::spawn(&mut with_all_signals(&fixture, &["job"]));
     holder.event("granted");
-    let mut waiting = Hold::spawn(&mut with_all_signals(&fixture, &["job"]));
+    let mut waiting = HoldProcess::spawn(&mut with_all_signals(&fixture, &["job"]));
     eventually(SOON, || fixture.waiters("job") == 1);
     for signal in [
         "USR1", "USR2", "ABRT", "VTALRM", "PROF", "IO", "PWR", "STKFLT", "XCPU", "XFSZ", "RTMIN+1",
@@ -262,7 +262,7 @@ fn a_second_signal_after_the_end_of_the_program_releases_the_lock() {
     let fixture = Fixture::new();
     let script = "leasehold hold job <&0 & echo $! > pid; until test -e go-on; do sleep 0.02; done";
     let shell = fixture.shell(script);
-    let mut program = Hold::spawn(&mut through(&["env", "--default-signal"], &shell));
+    let mut program = HoldProcess::spawn(&mut through(&["env", "--default-signal"], &shell));
     program.event("granted");
     let messages = OutputLines::read(program.process.stderr.take().unwrap());
     let pid = fixture.line_of("pid");
@@ -288,7 +288,7 @@ fn a_second_signal_after_the_end_of_the_program_releases_the_lock() {
 #[test]
 fn a_lock_that_is_held_elsewhere_is_refused_as_by_run() {
     let fixture = Fixture::new();
-    let mut holder = Hold::granted(&fixture, &["job"]);
+    let mut holder = HoldProcess::granted(&fixture, &["job"]);
     for (args, code, end) in [
         (&["-n", "job"][..], 75, "; the lock was not acquired\n"),
         (
@@ -298,13 +298,13 @@ fn a_lock_that_is_held_elsewhere_is_refused_as_by_run() {
         ),
         (&["-q", "-n", "job"], 75, ""),
     ] {
-        let text = Hold::start(&fixture, args).ends_with(code);
+        let text = HoldProcess::start(&fixture, args).ends_with(code);
         assert!(text.ends_with(end), "{args:?}: {text}");
         let by = "leasehold: job is held by ";
         assert_eq!(text.starts_with(by), !end.is_empty(), "{args:?}: {text}");
     }
     // In the queue, as the first one.
-    let mut next = Hold::start(&fixture, &["-v", "-w", "60s", "job"]);
+    let mut next = HoldProcess::start(&fixture, &["-v", "-w", "60s", "job"]);
     eventually(SOON, || fixture.waiters("job") == 1);
     holder.close_stdin();
     holder.ends_with(0);
@@ -340,7 +340,7 @@ fn a_stdin_that_has_ended_already_is_an_error() {
 fn a_caller_that_leaves_during_the_wait_leaves_nothing() {
     let fixture = Fixture::new();
     let holder = fixture.hold(&["job"]);
-    let mut waiting = Hold::start(&fixture, &["job"]);
+    let mut waiting = HoldProcess::start(&fixture, &["job"]);
     eventually(SOON, || fixture.waiters("job") == 1);
     waiting.close_stdin();
     let text = waiting.ends_with(125);
@@ -416,7 +416,7 @@ fn a_stalled_reader_keeps_no_lease_from_renewal_and_no_lock_from_release() {
 #[test]
 fn a_loss_is_a_line_with_its_cause_and_an_exit_code() {
     let fixture = Fixture::new();
-    let lost = |hold: Hold, cause: &str, words: &str| {
+    let lost = |hold: HoldProcess, cause: &str, words: &str| {
         let line = hold.event("lost");
         assert_eq!(line["cause"], cause, "{line}");
         assert_eq!(line["lost_in_ms"], 0, "{line}");
@@ -424,18 +424,18 @@ fn a_loss_is_a_line_with_its_cause_and_an_exit_code() {
         assert_eq!(text, format!("leasehold: job: the lock is lost: {words}\n"));
         line
     };
-    let hold = Hold::granted(&fixture, &["-q", "job"]);
+    let hold = HoldProcess::granted(&fixture, &["-q", "job"]);
     fixture.revoke("job");
     let line = lost(hold, "revoked", "an operator revoked it");
     assert_eq!(line["time_left_ms"], 0, "{line}");
     let fixed = ["--lease", "3s", "--at-least", "1h", "job"];
-    let fixed = Hold::granted(&fixture, &fixed);
+    let fixed = HoldProcess::granted(&fixture, &fixed);
     lost(fixed, "expired", "its fixed lease (--lease) has expired");
     // It begins no minimum hold.
     assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
     // The release or a message of the server detects this loss.
     let (server, fixture) = Fixture::redis();
-    let mut hold = Hold::granted(&fixture, &["--ttl", "1h", "job"]);
+    let mut hold = HoldProcess::granted(&fixture, &["--ttl", "1h", "job"]);
     kill("STOP", hold.process.id());
     server.cli(&["FLUSHALL"]);
     hold.close_stdin();
@@ -448,7 +448,7 @@ fn a_loss_is_a_line_with_its_cause_and_an_exit_code() {
 #[test]
 fn a_jeopardy_is_a_line_and_so_is_its_end() {
     let (mut server, fixture) = Fixture::redis();
-    let hold = Hold::granted(&fixture, &["--ttl", "15s", "job"]);
+    let hold = HoldProcess::granted(&fixture, &["--ttl", "15s", "job"]);
     server.stop();
     let line = hold.event("jeopardy");
     assert_eq!(line["cause"], "unreachable", "{line}");
@@ -475,17 +475,17 @@ fn a_killed_hold_frees_its_lock_at_once_under_a_watchdog() {
     let (_server, fixture) = Fixture::redis();
     let node = Node::start(&fixture);
     let args = ["--watchdog-required", &node.option(), "--ttl", "1h", "job"];
-    let hold = Hold::granted(&fixture, &args);
+    let hold = HoldProcess::granted(&fixture, &args);
     eventually(SOON, || node.client(&fixture, "leases") == 1);
     kill("KILL", hold.process.id());
     hold.finish();
     assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
     // An ordinary end is not a death, and a missing node is reported.
-    let mut hold = Hold::granted(&fixture, &args);
+    let mut hold = HoldProcess::granted(&fixture, &args);
     hold.close_stdin();
     assert_eq!(hold.ends_with(0), "");
     let nowhere = "--watchdog=unix:/nonexistent/watchdog.sock";
-    let mut hold = Hold::granted(&fixture, &[nowhere, "job"]);
+    let mut hold = HoldProcess::granted(&fixture, &[nowhere, "job"]);
     hold.close_stdin();
     let text = hold.ends_with(0);
     assert!(text.contains("the lock is not watched"), "{text}");
