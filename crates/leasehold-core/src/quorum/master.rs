@@ -70,9 +70,9 @@ impl Master {
         Ok(outcome)
     }
 
-    /// Admits it for this run, by the decision of [`decide`](super::decide). It gives out only tokens above the
-    /// floor and above the largest that it has kept.
-    pub fn admit(&mut self, floor: Option<Token>) {
+    /// Writes its admission record for this run, by the decision of [`decide`](super::decide). It gives out only
+    /// tokens above the floor and above the largest that it has kept.
+    pub fn record_admission(&mut self, floor: Option<Token>) {
         let kept = self.admission.and_then(|kept| kept.high.max(kept.floor));
         let floor = floor.max(kept);
         self.admission = Some(AdmissionRecord {
@@ -118,7 +118,7 @@ mod tests {
         };
         let refused = Err(NotAdmitted);
         assert_eq!(master.apply(&mut record, &acquire(1), now), refused);
-        master.admit(None);
+        master.record_admission(None);
         let first = token(5);
         let granted = Ok(Outcome::granted(first));
         assert_eq!(master.apply(&mut record, &acquire(1), now), granted);
@@ -137,7 +137,7 @@ mod tests {
             run: RunId(1),
             admission: None,
         };
-        master.admit(None);
+        master.record_admission(None);
         let mut record = Rows::default();
         for (number, first) in [
             (1, 5),
@@ -168,7 +168,7 @@ mod tests {
             });
             let run = RunId(2);
             let mut master = Master { run, admission };
-            master.admit(floor.map(token));
+            master.record_admission(floor.map(token));
             let mut record = Rows::default();
             let first = token(901);
             let granted = Ok(Outcome::granted(first));

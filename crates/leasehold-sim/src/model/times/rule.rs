@@ -88,7 +88,7 @@ impl<const N: usize> Times<N> {
     }
 
     /// Whether a master is admitted if these others reply: `Some`, with whether it knows a token then.
-    pub(super) fn admits(&self, state: &State<N>, at: usize, others: u32) -> Option<bool> {
+    pub(super) fn admission_with(&self, state: &State<N>, at: usize, others: u32) -> Option<bool> {
         let master = &state.masters[at];
         let unused = MasterInfo {
             admitted: None,

@@ -29,7 +29,7 @@ impl<const N: usize> Times<N> {
         }
         for master in 0..N {
             self.fault(state, master, take);
-            self.admit(state, master, take);
+            self.decide_admission(state, master, take);
             self.gain(state, master, take);
         }
     }
@@ -70,7 +70,7 @@ impl<const N: usize> Times<N> {
     }
 
     /// A client decides to admit a master by the replies of some others, and does so later.
-    fn admit(&self, state: &State<N>, master: usize, take: Take<'_, State<N>>) {
+    fn decide_admission(&self, state: &State<N>, master: usize, take: Take<'_, State<N>>) {
         let target = &state.masters[master];
         if target.kept_out == 0 {
             return;
@@ -84,7 +84,7 @@ impl<const N: usize> Times<N> {
             return;
         }
         for others in (0..1_u32 << N).filter(|others| others & 1 << master == 0) {
-            let Some(used) = self.admits(state, master, others) else {
+            let Some(used) = self.admission_with(state, master, others) else {
                 continue;
             };
             let mut next = *state;

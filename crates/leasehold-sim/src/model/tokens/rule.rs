@@ -183,7 +183,7 @@ impl<const N: usize> State<N> {
     }
 
     /// Admits a master if the rule does, with the counters that were read from the others.
-    pub(super) fn admit(&mut self, setup: &Tokens<N>, master: usize) -> Option<()> {
+    pub(super) fn try_admission(&mut self, setup: &Tokens<N>, master: usize) -> Option<()> {
         let size = Size::new(N).ok()?;
         let inspected = self.masters.iter().enumerate();
         let inspected = inspected.map(|(at, each)| match at == master {
@@ -204,7 +204,7 @@ impl<const N: usize> State<N> {
             return None;
         };
         let (mut admitted, _) = self.masters[master].shipped();
-        admitted.admit(floor);
+        admitted.record_admission(floor);
         self.masters[master].counter = core::counter(admitted.admission?.floor);
         self.masters[master].admission = Admission::Admitted;
         Some(())
@@ -219,7 +219,7 @@ impl<const N: usize> State<N> {
         for master in 0..N {
             if state.masters[master].admission != Admission::Admitted {
                 state.catch_up_with_all(master);
-                if state.admit(setup, master).is_none() {
+                if state.try_admission(setup, master).is_none() {
                     return false;
                 }
             }

@@ -275,10 +275,10 @@ impl<const N: usize> Tokens<N> {
         let mut next = *state;
         match (state.masters[master].admission, self.recovery) {
             (Admission::Admitted, _) => {}
-            (Admission::Due, _) if self.together => self.admit_in_one_step(state, master, take),
+            (Admission::Due, _) if self.together => self.admission_in_one_step(state, master, take),
             (Admission::Due, _) | (Admission::KeptOut, Recovery::CaughtUp) => {
                 self.catch_up(state, master, take);
-                if next.admit(self, master).is_some() {
+                if next.try_admission(self, master).is_some() {
                     take(&format_args!("{number} is admitted"), next);
                 }
             }
@@ -300,11 +300,11 @@ impl<const N: usize> Tokens<N> {
     }
 
     /// The master reads the counters of some others, and is admitted.
-    fn admit_in_one_step(&self, state: &State<N>, out: usize, take: Take<'_, State<N>>) {
+    fn admission_in_one_step(&self, state: &State<N>, out: usize, take: Take<'_, State<N>>) {
         for others in (0..1_u32 << N).filter(|others| others & 1 << out == 0) {
             let mut next = *state;
             members(others).for_each(|at| next.read_from(at));
-            if next.admit(self, out).is_some() {
+            if next.try_admission(self, out).is_some() {
                 for master in &mut next.masters {
                     master.read = false;
                 }
