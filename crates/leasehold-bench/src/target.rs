@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::baseline::{Baseline, BaselineLock};
 use crate::{Result, failed, metrics_recorder};
 
-/// The time in which a watchdog must admit the client.
+/// The time in which a watchdog must accept the client.
 const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The tenant of all locks.

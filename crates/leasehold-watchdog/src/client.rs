@@ -53,7 +53,7 @@ pub(crate) struct WatchedClient {
 pub(crate) enum Origin {
     /// A process of this machine.
     Local(Identity),
-    /// A program on another machine, admitted by a token.
+    /// A program on another machine, authenticated by a token.
     Remote {
         token: usize,
         process_nonce: [u8; 16],

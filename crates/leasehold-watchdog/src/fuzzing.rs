@@ -15,7 +15,7 @@ use crate::shared::Shared;
 /// The name of the only store.
 pub const STORE: &str = "main";
 
-/// The token that admits a client.
+/// The token that authenticates a client.
 pub const TOKEN: &str = "0123456789abcdef";
 
 const CLIENTS_MAX: usize = 3;

@@ -23,7 +23,7 @@ pub struct Settings {
     pub stores: Vec<StoreSettings>,
     /// Its certificate. Required for [`Listen::Tcp`].
     pub tls: Option<TlsFiles>,
-    /// The tokens that admit clients over TCP.
+    /// The tokens that authenticate clients over TCP.
     pub tokens: Vec<Token>,
     /// How long the leases of a silent client are renewed. 5 minutes by default.
     pub max_pause: Duration,
@@ -180,7 +180,7 @@ impl TlsFiles {
     }
 }
 
-/// A token that admits clients over TCP. See [`Token::parse_file`].
+/// A token that authenticates clients over TCP. See [`Token::parse_file`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Token {

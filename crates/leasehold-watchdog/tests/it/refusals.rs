@@ -165,7 +165,7 @@ async fn a_descriptor_that_is_not_a_process_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_id_of_a_lease_does_not_admit_its_client() {
+async fn the_id_of_a_lease_does_not_authenticate_its_client() {
     let (fixture, _node) = Fixture::with_node().await;
     // The holder has no watchdog. Every user of the store can read the id of its lease.
     fixture.acquire(7, 1, "lock", LONG).await;
