@@ -15,7 +15,7 @@ use futures_util::future::{join_all, select_all};
 use leasehold_core::{Instant, Name};
 use ring::digest::{SHA256, digest};
 
-use self::session::{NodeSession, Session};
+use self::session::{Session, SessionHost};
 use super::active_lease::ActiveLease;
 use super::primitives::{JoinHandle, Mutex, Runtime, lock};
 use crate::clock::Clock;
@@ -37,7 +37,7 @@ const NOT_ACCEPTED: &str = "no watchdog node accepts this client";
 pub(crate) struct WatchdogClient(Option<Arc<Nodes>>);
 
 struct Nodes {
-    nodes: Vec<Arc<NodeSession>>,
+    nodes: Vec<Arc<SessionHost>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     processes: Arc<Processes>,
     required: bool,
@@ -80,7 +80,7 @@ impl WatchdogClient {
         let session = |address| {
             let (hello, ca_file) = (hello.clone(), watchdog.ca_file.clone());
             let clock = Arc::clone(clock);
-            Arc::new(NodeSession::new(address, hello, ca_file, required, clock))
+            Arc::new(SessionHost::new(address, hello, ca_file, required, clock))
         };
         let nodes: Vec<_> = watchdog.nodes.into_iter().map(session).collect();
         let processes = Arc::<Processes>::default();

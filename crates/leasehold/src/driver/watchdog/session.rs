@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::Instant;
-use leasehold_core::watchdog::{Changes, NodeSession as Protocol, SessionAction, Terms};
+use leasehold_core::watchdog::{Changes, NodeSession, SessionAction, Terms};
 use tokio::sync::{Notify, watch};
 
 use super::refusal::{NodeRefusal, store_refusal, unexpected};
@@ -28,9 +28,10 @@ use crate::watchdog::{Address, NodeState};
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The protocol of a session.
-pub(super) type Session = Protocol<RegisteredLease>;
+pub(super) type Session = NodeSession<RegisteredLease>;
 
-pub(super) struct NodeSession {
+/// The host of a session.
+pub(super) struct SessionHost {
     address: Address,
     hello: Hello,
     ca_file: Option<PathBuf>,
@@ -44,7 +45,7 @@ pub(super) struct NodeSession {
     process: Process,
 }
 
-impl NodeSession {
+impl SessionHost {
     pub(super) fn new(
         address: Address,
         hello: Hello,
@@ -426,15 +427,15 @@ async fn send_known_processes(
 /// The writer of a connection. Dropped with the runtime of a program that ends, it sends the disconnect that its task
 /// can no longer send.
 struct DisconnectOnDrop<'a> {
-    session: &'a NodeSession,
+    host: &'a SessionHost,
     writer: Writer,
     has_disconnected: bool,
 }
 
 impl<'a> DisconnectOnDrop<'a> {
-    fn new(session: &'a NodeSession, writer: Writer) -> Self {
+    fn new(host: &'a SessionHost, writer: Writer) -> Self {
         Self {
-            session,
+            host,
             writer,
             has_disconnected: false,
         }
@@ -443,7 +444,7 @@ impl<'a> DisconnectOnDrop<'a> {
 
 impl Drop for DisconnectOnDrop<'_> {
     fn drop(&mut self) {
-        if self.session.must_disconnect() && !self.has_disconnected {
+        if self.host.must_disconnect() && !self.has_disconnected {
             self.writer.try_send(&ToNode::Disconnect);
         }
     }
@@ -457,7 +458,7 @@ async fn within<T>(sent: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     }
 }
 
-impl fmt::Display for NodeSession {
+impl fmt::Display for SessionHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)
     }
