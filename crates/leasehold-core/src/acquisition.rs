@@ -33,8 +33,8 @@ use std::time::Duration;
 
 use self::attempt::{Attempt, InFlight, Queued};
 pub use self::messages::{
-    AcquireAction, AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease, Numbering,
-    RenewalOptions, RunRequest,
+    AcquireAction, AcquireNotice, AcquireReply, AcquisitionOptions, Failure, GrantedLease,
+    Numbering, RenewalOptions, RunRequest,
 };
 pub use self::timers::Timer;
 use self::timers::Timers;
@@ -49,7 +49,7 @@ use crate::time::{self, Instant, StoreTime};
 use crate::token::{Token, TokenCount};
 
 /// The retry interval after the first refusal by a store without notifications. It doubles up to
-/// [`AcquireOptions::longest_poll`].
+/// [`AcquisitionOptions::longest_poll`].
 const POLL_MIN: Duration = Duration::from_millis(4);
 
 /// The longest interval at most stores of that kind, and how far apart clients retry that wait for the same instant.
@@ -58,7 +58,7 @@ pub const POLL_MAX: Duration = Duration::from_millis(64);
 /// The acquisition of one lock, for one caller at a time.
 #[derive(Debug)]
 pub struct Acquisition {
-    options: AcquireOptions,
+    options: AcquisitionOptions,
     /// When the first request may be sent.
     begins: Instant,
     /// The lease id in use. `None`: the next request needs a new one.
@@ -112,7 +112,7 @@ impl Acquisition {
     /// An acquisition that begins now. `backoff` is that of earlier acquisitions of the lock, and may delay the
     /// first request.
     #[must_use]
-    pub fn new(options: AcquireOptions, mut backoff: Backoff, now: Instant) -> Self {
+    pub fn new(options: AcquisitionOptions, mut backoff: Backoff, now: Instant) -> Self {
         // A caller that does not wait sends its only request immediately.
         let pause = match options.wait && !options.idempotent {
             true => backoff.pause(now),
@@ -142,7 +142,7 @@ impl Acquisition {
     /// The acquisition of the next caller, with a new lease id. It keeps what is known of the failures of the
     /// store.
     #[must_use]
-    pub fn successor(&self, options: AcquireOptions, now: Instant) -> Self {
+    pub fn successor(&self, options: AcquisitionOptions, now: Instant) -> Self {
         Self {
             failing: self.failing,
             ..Self::new(options, self.backoff, now)
@@ -339,7 +339,7 @@ impl Acquisition {
 
     /// The options of this acquisition.
     #[must_use]
-    pub const fn options(&self) -> &AcquireOptions {
+    pub const fn options(&self) -> &AcquisitionOptions {
         &self.options
     }
 

@@ -60,7 +60,7 @@ impl RunRequest {
 
 /// The properties of the caller and the store of an acquisition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AcquireOptions {
+pub struct AcquisitionOptions {
     /// How the lease is kept.
     pub lease: RenewalOptions,
     /// What the lease is to hold.

@@ -25,9 +25,9 @@ fn ttl() -> Ttl {
     Ttl::from_millis(30_000).unwrap()
 }
 
-fn options() -> AcquireOptions {
+fn options() -> AcquisitionOptions {
     let (policy, fixed) = (Policy::of(ttl()), None);
-    AcquireOptions {
+    AcquisitionOptions {
         lease: RenewalOptions { policy, fixed },
         claim: Claim::Mutex,
         run: None,
@@ -56,7 +56,7 @@ fn a_refusal_is_final_only_for_a_caller_that_does_not_wait() {
     waiting.applied(refused(20_000, Some(0)), 0);
     waiting.waits(0);
     assert_eq!(waiting.next_timeout(), 20_253);
-    let mut trying = Host::new(AcquireOptions {
+    let mut trying = Host::new(AcquisitionOptions {
         wait: false,
         ..options()
     });
@@ -165,7 +165,7 @@ fn a_failure_with_a_known_end_is_waited_for() {
 #[test]
 fn a_caller_that_does_not_wait_retries_once_after_silence() {
     let trying = || {
-        Host::new(AcquireOptions {
+        Host::new(AcquisitionOptions {
             wait: false,
             ..options()
         })
@@ -228,11 +228,11 @@ fn a_grant_of_another_shard_is_not_accepted() {
 
 #[test]
 fn a_notified_grant_says_nothing_of_replicas_and_is_too_short_for_a_fixed_lease() {
-    let replicated = AcquireOptions {
+    let replicated = AcquisitionOptions {
         replicated: true,
         ..options()
     };
-    let fixed = AcquireOptions {
+    let fixed = AcquisitionOptions {
         lease: RenewalOptions {
             fixed: Some(ttl()),
             ..options().lease
@@ -342,7 +342,7 @@ fn a_store_that_notifies_nobody_is_polled_at_a_growing_interval() {
 
 #[test]
 fn each_request_to_a_store_without_idempotent_acquires_has_an_id_of_its_own() {
-    let mut host = Host::new(AcquireOptions {
+    let mut host = Host::new(AcquisitionOptions {
         idempotent: false,
         ..options()
     });
@@ -390,7 +390,7 @@ fn each_request_to_a_store_without_idempotent_acquires_has_an_id_of_its_own() {
 
 #[test]
 fn a_waiter_of_such_a_store_retries_at_a_random_instant_after_a_change() {
-    let mut host = Host::new(AcquireOptions {
+    let mut host = Host::new(AcquisitionOptions {
         idempotent: false,
         ..options()
     });
@@ -415,7 +415,7 @@ fn running() -> Host {
         asked: Duration::ZERO,
     };
     let since = at(500);
-    Host::new(AcquireOptions {
+    Host::new(AcquisitionOptions {
         run: Some(Arc::new(RunRequest { unless, since })),
         ..options()
     })

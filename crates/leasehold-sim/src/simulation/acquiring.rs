@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::acquisition::{
-    AcquireNotice, AcquireOptions, AcquireReply, Failure, GrantedLease, Timer,
+    AcquireNotice, AcquireReply, AcquisitionOptions, Failure, GrantedLease, Timer,
 };
 use leasehold_core::contention::Backoff;
 use leasehold_core::{
@@ -34,7 +34,7 @@ pub(super) struct Acquiring {
 
 impl Acquiring {
     pub(super) fn new(
-        options: AcquireOptions,
+        options: AcquisitionOptions,
         gives_up: Instant,
         hold_for: Duration,
         cx: &Context<'_>,

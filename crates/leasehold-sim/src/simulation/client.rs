@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::acquisition::{
-    AcquireAction, AcquireNotice, AcquireOptions, GrantedLease, RunRequest,
+    AcquireAction, AcquireNotice, AcquisitionOptions, GrantedLease, RunRequest,
 };
 use leasehold_core::record::Unless;
 use leasehold_core::release::{AbandonedLease, ReleaseReply};
@@ -166,7 +166,7 @@ impl Client {
         };
         let ttl = self.policy.ttl.as_duration();
         let fixed = fixed.then(|| Ttl::remainder(cx.part(ttl) + self.policy.retry()));
-        let options = AcquireOptions {
+        let options = AcquisitionOptions {
             lease: RenewalOptions {
                 policy: self.policy,
                 fixed,

@@ -12,7 +12,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(options: AcquireOptions) -> Self {
+    pub(super) fn new(options: AcquisitionOptions) -> Self {
         Self {
             machine: Acquisition::new(options, Backoff::default(), Instant::default()),
             leases: 0,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireOptions, AcquireReply};
+use leasehold_core::acquisition::{AcquireAction, AcquireNotice, AcquireReply, AcquisitionOptions};
 use leasehold_core::contention::Backoff;
 use leasehold_core::quorum::{Addressed, Leftover, Masters, Reply, Size, Tally};
 use leasehold_core::{
@@ -21,9 +21,9 @@ use leasehold_core::{
 use super::{Event, LeaseToken, Occurrence, Simulation, Violation};
 
 /// Leases that last longer than the simulation, at a store that needs a new lease id for each request.
-fn options() -> AcquireOptions {
+fn options() -> AcquisitionOptions {
     let (policy, fixed) = (Policy::of(Ttl::MAX), None);
-    AcquireOptions {
+    AcquisitionOptions {
         lease: RenewalOptions { policy, fixed },
         claim: Claim::Mutex,
         run: None,

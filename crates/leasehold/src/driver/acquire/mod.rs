@@ -505,8 +505,8 @@ fn machine_options(
     driver: &Driver,
     options: &AcquireOptions,
     wait: bool,
-) -> acquisition::AcquireOptions {
-    acquisition::AcquireOptions {
+) -> acquisition::AcquisitionOptions {
+    acquisition::AcquisitionOptions {
         lease: options.lease,
         claim: options.claim,
         run: options.run.clone(),

@@ -46,7 +46,7 @@ impl SharedAcquisition {
     pub(crate) fn successor(
         &self,
         options: AcquireOptions,
-        machine_options: acquisition::AcquireOptions,
+        machine_options: acquisition::AcquisitionOptions,
         now: Instant,
     ) -> Self {
         let state = self.lock();
