@@ -13,7 +13,7 @@ use crate::time::Ttl;
 use crate::token::{Token, TokenCount};
 
 /// A request to convert what a lease holds.
-pub(super) struct Conversion {
+pub(super) struct ConvertRequest {
     pub(super) lease: LeaseId,
     pub(super) first: Token,
     pub(super) claim: Claim,
@@ -23,7 +23,7 @@ pub(super) struct Conversion {
 }
 
 impl<S: Source> Transaction<'_, S> {
-    pub(super) fn convert(&mut self, request: &Conversion) -> Result<Outcome, S::Error> {
+    pub(super) fn convert(&mut self, request: &ConvertRequest) -> Result<Outcome, S::Error> {
         let limit = match limit_of(&self.head, request.claim) {
             Ok(limit) => limit,
             Err(mismatch) => return Ok(Outcome::Mismatch(mismatch)),
@@ -53,7 +53,7 @@ impl<S: Source> Transaction<'_, S> {
     /// A conversion that does not fit waits, or may not.
     fn refuse_conversion(
         &mut self,
-        request: &Conversion,
+        request: &ConvertRequest,
         holder: &Holder,
         waiter: Option<Waiter>,
         limit: u64,

@@ -49,7 +49,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::convert::Conversion;
+use self::convert::ConvertRequest;
 use self::queue::Progress;
 use crate::id::LeaseId;
 
@@ -149,7 +149,7 @@ impl<S: Source> Transaction<'_, S> {
                 ttl,
                 tokens,
                 wait,
-            } => self.convert(&Conversion {
+            } => self.convert(&ConvertRequest {
                 lease: *lease,
                 first: *first,
                 claim: *claim,

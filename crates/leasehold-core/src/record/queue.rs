@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::Transaction;
-use super::convert::Conversion;
+use super::convert::ConvertRequest;
 use super::notes::Checked;
 use super::op::{Acquire, Grant, Notice, Outcome, Run};
 use super::rows::{Change, Claim, Class, Condition, Holder, Part, QueueHead, Row, Slot, Waiter};
@@ -302,7 +302,7 @@ impl<S: Source> Transaction<'_, S> {
     }
 
     /// The same for a conversion, which waits before all others.
-    pub(super) fn join_first(&mut self, request: &Conversion, waiter: Option<&Waiter>) {
+    pub(super) fn join_first(&mut self, request: &ConvertRequest, waiter: Option<&Waiter>) {
         let same = waiter.filter(|waiter| waiter.claim.weight() == request.claim.weight());
         if same.is_none() {
             self.leave(waiter);
