@@ -43,7 +43,7 @@ pub(super) struct Client {
     leases: u64,
     calls: Calls,
     releases: PendingReleases<Op, ()>,
-    phase: Phase,
+    phase: ClientPhase,
     /// Its observers, from its first connection on.
     observing: Option<Observing>,
     /// Its session with a node of the watchdog.
@@ -55,7 +55,7 @@ pub(super) struct Client {
 }
 
 #[derive(Debug)]
-enum Phase {
+enum ClientPhase {
     Idle,
     Acquiring(Box<Acquiring>),
     Holding(Box<Holder>),
@@ -69,7 +69,7 @@ impl Client {
             leases: 0,
             calls: Calls::new(timeout(ttl)),
             releases: PendingReleases::default(),
-            phase: Phase::Idle,
+            phase: ClientPhase::Idle,
             observing: None,
             watching: None,
             expiry: None,
@@ -78,7 +78,7 @@ impl Client {
     }
 
     pub(super) const fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Idle)
+        matches!(self.phase, ClientPhase::Idle)
     }
 
     /// Whether it is idle, and the store has replied to all that it has sent.
@@ -89,7 +89,7 @@ impl Client {
     /// The lease id with which it waits.
     pub(super) fn waiting_lease(&self) -> Option<LeaseId> {
         match &self.phase {
-            Phase::Acquiring(acquiring) => acquiring.acquisition.lease(),
+            ClientPhase::Acquiring(acquiring) => acquiring.acquisition.lease(),
             _ => None,
         }
     }
@@ -108,7 +108,7 @@ impl Client {
 
     pub(super) fn holder(&self) -> Option<&Holder> {
         match &self.phase {
-            Phase::Holding(holder) => Some(holder),
+            ClientPhase::Holding(holder) => Some(holder),
             _ => None,
         }
     }
@@ -117,18 +117,18 @@ impl Client {
     pub(super) fn lead(&mut self, cx: &mut Context<'_>) {
         let forever = self.policy.ttl.as_duration() * 100;
         match &mut self.phase {
-            Phase::Idle => self.acquire(forever, forever, cx),
-            Phase::Acquiring(acquiring) => acquiring.hold_for = forever,
-            Phase::Holding(holder) if holder.hold(cx.now).is_some() => {
+            ClientPhase::Idle => self.acquire(forever, forever, cx),
+            ClientPhase::Acquiring(acquiring) => acquiring.hold_for = forever,
+            ClientPhase::Holding(holder) if holder.hold(cx.now).is_some() => {
                 holder.until = cx.now.after(forever);
             }
-            Phase::Holding(_) => {}
+            ClientPhase::Holding(_) => {}
         }
     }
 
     /// Keeps the value of the leader from now on, and returns it.
     pub(super) fn keep_value(&mut self, now: Instant) -> Option<Value> {
-        let Phase::Holding(holder) = &mut self.phase else {
+        let ClientPhase::Holding(holder) = &mut self.phase else {
             return None;
         };
         let (_, token) = holder.hold(now)?;
@@ -143,12 +143,12 @@ impl Client {
 
     pub(super) fn next_timeout(&self, now: Instant, setup: &Setup) -> Option<Instant> {
         let phase = match &self.phase {
-            Phase::Idle => None,
-            Phase::Acquiring(acquiring) => {
+            ClientPhase::Idle => None,
+            ClientPhase::Acquiring(acquiring) => {
                 let next = acquiring.next_timeout(setup);
                 Some(next.map_or(acquiring.gives_up, |next| next.min(acquiring.gives_up)))
             }
-            Phase::Holding(holder) => holder.next_timeout(now),
+            ClientPhase::Holding(holder) => holder.next_timeout(now),
         };
         let observing = self.observing.as_ref().map(Observing::next_timeout);
         let watching = self.watching.as_ref().and_then(Watching::next_timeout);
@@ -182,16 +182,16 @@ impl Client {
             longest_poll: leasehold_core::acquisition::POLL_MAX,
         };
         let acquiring = Acquiring::new(options, cx.now.after(wait_for), hold_for, cx);
-        self.phase = Phase::Acquiring(Box::new(acquiring));
+        self.phase = ClientPhase::Acquiring(Box::new(acquiring));
         self.poll_acquisition(cx);
     }
 
     /// Gives up what it waits for, or releases what it holds.
     pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
         self.calls.drop_phase();
-        match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Idle => {}
-            Phase::Acquiring(mut acquiring) => {
+        match std::mem::replace(&mut self.phase, ClientPhase::Idle) {
+            ClientPhase::Idle => {}
+            ClientPhase::Acquiring(mut acquiring) => {
                 cx.report.count(Occurrence::GaveUp);
                 if let Some(abandoned) = acquiring.acquisition.abandon()
                     && !cx.setup.has(Mutation::NoRelease)
@@ -199,7 +199,7 @@ impl Client {
                     self.abandon(abandoned, cx);
                 }
             }
-            Phase::Holding(holder) => {
+            ClientPhase::Holding(holder) => {
                 let is_held = holder.hold(cx.now).is_some();
                 let succeeds = self.succeeds;
                 let mut succeeds = || succeeds.unwrap_or_else(|| cx.rng.u8(0..4) > 0);
@@ -217,7 +217,7 @@ impl Client {
 
     /// Completes its run, and holds the lock on until that is written.
     pub(super) fn complete(&mut self, cx: &mut Context<'_>) {
-        if let Phase::Holding(holder) = &mut self.phase {
+        if let ClientPhase::Holding(holder) = &mut self.phase {
             holder.complete(cx.now);
         }
         self.poll_holder(cx);
@@ -239,16 +239,16 @@ impl Client {
             observing.handle_timer(&mut self.calls, cx);
         }
         match &self.phase {
-            Phase::Idle => {}
-            Phase::Acquiring(acquiring) if acquiring.gives_up <= cx.now => self.leave(cx),
-            Phase::Acquiring(acquiring) => {
+            ClientPhase::Idle => {}
+            ClientPhase::Acquiring(acquiring) if acquiring.gives_up <= cx.now => self.leave(cx),
+            ClientPhase::Acquiring(acquiring) => {
                 let next = acquiring.next_timeout(cx.setup);
                 if next.is_some_and(|at| at <= cx.now) {
                     acquiring.count_timer(cx);
                     self.poll_acquisition(cx);
                 }
             }
-            Phase::Holding(_) => self.poll_holder(cx),
+            ClientPhase::Holding(_) => self.poll_holder(cx),
         }
     }
 
@@ -268,15 +268,15 @@ impl Client {
             observing.interrupted(&mut self.calls, cx);
         }
         match &mut self.phase {
-            Phase::Idle => {}
-            Phase::Acquiring(acquiring) => {
+            ClientPhase::Idle => {}
+            ClientPhase::Acquiring(acquiring) => {
                 if acquiring.queued {
                     cx.report.count(Occurrence::RequestAfterReconnect);
                 }
                 acquiring.handle_notice(AcquireNotice::Interrupted, cx);
                 self.poll_acquisition(cx);
             }
-            Phase::Holding(holder) => {
+            ClientPhase::Holding(holder) => {
                 holder.interrupted(cx.now);
                 self.poll_holder(cx);
             }
@@ -287,7 +287,7 @@ impl Client {
         match message {
             Message::Notice(Notice::Granted(grant)) => self.handle_grant(grant, cx),
             Message::Notice(Notice::Next { lease, ttl }) => {
-                if let Phase::Acquiring(acquiring) = &mut self.phase
+                if let ClientPhase::Acquiring(acquiring) = &mut self.phase
                     && acquiring.acquisition.lease() == Some(lease)
                     && !cx.setup.has(Mutation::IgnoresNext)
                 {
@@ -305,7 +305,7 @@ impl Client {
                 }
             }
             Message::Notice(Notice::Complete { lease, note }) => {
-                if let Phase::Acquiring(acquiring) = &mut self.phase {
+                if let ClientPhase::Acquiring(acquiring) = &mut self.phase {
                     cx.report.count(Occurrence::ToldComplete);
                     acquiring.handle_notice(AcquireNotice::Complete(lease, note), cx);
                     self.poll_acquisition(cx);
@@ -324,11 +324,13 @@ impl Client {
     /// Processes a notified grant as the driver does.
     fn handle_grant(&mut self, grant: Grant, cx: &mut Context<'_>) {
         match &mut self.phase {
-            Phase::Acquiring(acquiring) if acquiring.acquisition.lease() == Some(grant.lease) => {
+            ClientPhase::Acquiring(acquiring)
+                if acquiring.acquisition.lease() == Some(grant.lease) =>
+            {
                 acquiring.handle_grant(grant, cx);
                 return self.poll_acquisition(cx);
             }
-            Phase::Holding(holder) if holder.id == grant.lease => {
+            ClientPhase::Holding(holder) if holder.id == grant.lease => {
                 // The reply to a later request was read first: it is the same grant.
                 if holder.token == grant.first {
                     return;
@@ -367,14 +369,14 @@ impl Client {
                     observing.handle_no_reply(&mut self.calls, cx);
                 }
             }
-            (Purpose::Acquire, Phase::Acquiring(acquiring)) => {
+            (Purpose::Acquire, ClientPhase::Acquiring(acquiring)) => {
                 if let Some((Outcome::Refused { time_left, .. }, _)) = reply {
                     self.expiry = time_left.map(|time_left| cx.now.after(time_left));
                 }
                 acquiring.handle_reply(reply, cx);
                 self.poll_acquisition(cx);
             }
-            (purpose, Phase::Holding(holder)) => {
+            (purpose, ClientPhase::Holding(holder)) => {
                 let outcome = reply.map(|(outcome, _)| outcome);
                 let writes = purpose == Purpose::Write && outcome.is_some();
                 holder.handle_reply(call, outcome, &mut self.calls, cx);
@@ -388,7 +390,7 @@ impl Client {
 
     /// Does what the acquisition returns, until it waits.
     fn poll_acquisition(&mut self, cx: &mut Context<'_>) {
-        while let Phase::Acquiring(acquiring) = &mut self.phase {
+        while let ClientPhase::Acquiring(acquiring) = &mut self.phase {
             match acquiring.acquisition.poll(cx.now, SHARD) {
                 AcquireAction::Wait => return,
                 AcquireAction::NewLease => {
@@ -428,7 +430,7 @@ impl Client {
 
     /// Holds a lease that it has acquired.
     fn hold(&mut self, granted: GrantedLease, cx: &mut Context<'_>) {
-        let Phase::Acquiring(acquiring) = &self.phase else {
+        let ClientPhase::Acquiring(acquiring) = &self.phase else {
             return;
         };
         let until = cx.now.after(acquiring.hold_for);
@@ -439,7 +441,7 @@ impl Client {
             begun: cx.now,
         });
         let holder = Holder::new(granted, self.policy, until, run, cx);
-        self.phase = Phase::Holding(Box::new(holder));
+        self.phase = ClientPhase::Holding(Box::new(holder));
         self.poll_holder(cx);
     }
 
@@ -449,7 +451,7 @@ impl Client {
             return;
         };
         let lease = match &mut self.phase {
-            Phase::Holding(holder) => holder.registration(cx.now),
+            ClientPhase::Holding(holder) => holder.registration(cx.now),
             _ => None,
         };
         watching.register(lease, cx);
@@ -462,7 +464,7 @@ impl Client {
             return;
         };
         let (leases, watched) = watching.handle_message(message, cx);
-        if let Phase::Holding(holder) = &mut self.phase
+        if let ClientPhase::Holding(holder) = &mut self.phase
             && leases.contains(&holder.id.number)
         {
             holder.watch(watched, cx.now);
@@ -470,7 +472,7 @@ impl Client {
     }
 
     fn poll_holder(&mut self, cx: &mut Context<'_>) {
-        if let Phase::Holding(holder) = &mut self.phase
+        if let ClientPhase::Holding(holder) = &mut self.phase
             && holder.poll(&mut self.calls, cx)
         {
             self.leave(cx);

@@ -92,13 +92,13 @@ struct Contender {
     acquisition: Acquisition,
     backoff: Backoff,
     lease: LeaseId,
-    phase: Phase,
+    phase: ContenderPhase,
     /// The masters that have notified it of a change.
     changed_at: Masters,
     timer: u64,
 }
 
-enum Phase {
+enum ContenderPhase {
     Idle,
     /// With the replies to its last request.
     Acquiring(Option<Box<Tally>>),
@@ -125,7 +125,7 @@ impl Contenders {
                 client: ClientId::from_random((nth as u128).to_be_bytes()),
                 number: 0,
             },
-            phase: Phase::Idle,
+            phase: ContenderPhase::Idle,
             changed_at: Masters::default(),
             timer: 0,
         };
@@ -141,7 +141,7 @@ impl Contenders {
     /// What the contenders rely on.
     pub(super) fn holds(&self) -> impl Iterator<Item = LeaseToken> {
         self.contenders.iter().filter_map(|it| match it.phase {
-            Phase::Holding(token) => Some((it.lease, token)),
+            ContenderPhase::Holding(token) => Some((it.lease, token)),
             _ => None,
         })
     }
@@ -192,18 +192,18 @@ impl Contenders {
     fn wake(&mut self, contender: usize, cx: &mut Simulation) {
         let it = &mut self.contenders[contender];
         match it.phase {
-            Phase::Idle => {
+            ContenderPhase::Idle => {
                 it.acquisition = Acquisition::new(options(), it.backoff, cx.now());
-                it.phase = Phase::Acquiring(None);
+                it.phase = ContenderPhase::Acquiring(None);
                 self.poll(contender, cx);
             }
-            Phase::Acquiring(..) => self.poll(contender, cx),
-            Phase::Holding(_) => {
+            ContenderPhase::Acquiring(..) => self.poll(contender, cx),
+            ContenderPhase::Holding(_) => {
                 it.backoff.released(cx.now());
-                it.phase = Phase::Releasing(0);
+                it.phase = ContenderPhase::Releasing(0);
                 self.release(contender, self.setup.masters.all(), cx);
             }
-            Phase::Releasing(_) => {}
+            ContenderPhase::Releasing(_) => {}
         }
     }
 
@@ -212,7 +212,7 @@ impl Contenders {
         let all = self.setup.masters.all();
         loop {
             let it = &mut self.contenders[contender];
-            let Phase::Acquiring(tally) = &mut it.phase else {
+            let ContenderPhase::Acquiring(tally) = &mut it.phase else {
                 return;
             };
             match it.acquisition.poll(cx.now(), 0) {
@@ -238,7 +238,7 @@ impl Contenders {
                 }
                 AcquireAction::Granted(granted) => {
                     it.backoff = it.acquisition.backoff();
-                    it.phase = Phase::Holding(granted.first);
+                    it.phase = ContenderPhase::Holding(granted.first);
                     cx.report.grants[contender] += 1;
                     return self.wake_at(contender, cx.now().after(self.setup.hold), cx);
                 }
@@ -293,7 +293,7 @@ impl Contenders {
         }
         let is_release = matches!(op, Op::Release { .. });
         match &mut it.phase {
-            Phase::Acquiring(Some(tally)) if !is_release && !tally.is_done() => {
+            ContenderPhase::Acquiring(Some(tally)) if !is_release && !tally.is_done() => {
                 let second = matches!(op, Op::SetToken { .. });
                 let reply = Reply::Applied { outcome, now: None };
                 let next = tally.handle_reply(master, second, reply);
@@ -315,10 +315,10 @@ impl Contenders {
                     self.poll(contender, cx);
                 }
             }
-            Phase::Releasing(replies) if is_release => {
+            ContenderPhase::Releasing(replies) if is_release => {
                 *replies += 1;
                 if *replies == self.setup.masters.majority() {
-                    it.phase = Phase::Idle;
+                    it.phase = ContenderPhase::Idle;
                     self.wake_at(contender, cx.now().after(IDLE), cx);
                 }
             }
