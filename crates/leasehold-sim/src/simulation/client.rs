@@ -37,7 +37,7 @@ pub(super) enum Message {
 }
 
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct SimulatedClient {
     id: ClientId,
     policy: Policy,
     leases: u64,
@@ -61,7 +61,7 @@ enum ClientPhase {
     Holding(Box<Holder>),
 }
 
-impl Client {
+impl SimulatedClient {
     pub(super) fn new(id: ClientId, ttl: Ttl) -> Self {
         Self {
             id,

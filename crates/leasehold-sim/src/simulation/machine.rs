@@ -4,7 +4,7 @@ use fastrand::Rng;
 use leasehold_core::{ClientId, Instant};
 
 use super::calls::Context;
-use super::client::{Client, Message};
+use super::client::{Message, SimulatedClient};
 use super::clock::DriftingClock;
 use super::watching::{Link, Watching};
 use super::{Event, LeaseToken, Network, Occurrence, Setup, Simulation, nanos};
@@ -13,7 +13,7 @@ pub(super) struct Machine {
     pub(super) clock: DriftingClock,
     pub(super) id: ClientId,
     /// `None`: its process is dead.
-    pub(super) client: Option<Client>,
+    pub(super) client: Option<SimulatedClient>,
     /// The number of the connection. Messages of earlier ones are dropped.
     pub(super) connection: u64,
     /// Whether the connection exists on the client's side, and as far as the store knows.
@@ -71,7 +71,7 @@ impl Simulation {
     /// Starts a process, connected.
     pub(super) fn start(&mut self, machine: usize) {
         let id = ClientId::from_random(self.rng.u128(..).to_be_bytes());
-        let mut client = Client::new(id, self.ttl);
+        let mut client = SimulatedClient::new(id, self.ttl);
         if self.setup.watchdog.is_some() {
             client.watching = Some(Watching::new(self.rng.bool()));
         }
@@ -94,17 +94,17 @@ impl Simulation {
         let interrupted = std::mem::take(&mut it.interrupted);
         let timers_first = self.rng.bool();
         if timers_first {
-            self.with(machine, Client::handle_timer);
+            self.with(machine, SimulatedClient::handle_timer);
         }
         self.read_mailbox(machine);
         for (connection, message) in messages {
             self.receive(machine, connection, message);
         }
         if interrupted {
-            self.with(machine, Client::handle_interruption);
+            self.with(machine, SimulatedClient::handle_interruption);
         }
         if !timers_first {
-            self.with(machine, Client::handle_timer);
+            self.with(machine, SimulatedClient::handle_timer);
         }
     }
 
@@ -118,7 +118,11 @@ impl Simulation {
     }
 
     /// Lets a client act, sends its requests and sets its timer.
-    pub(super) fn with(&mut self, machine: usize, act: impl FnOnce(&mut Client, &mut Context<'_>)) {
+    pub(super) fn with(
+        &mut self,
+        machine: usize,
+        act: impl FnOnce(&mut SimulatedClient, &mut Context<'_>),
+    ) {
         let unless = self.wanted_run();
         let it = &mut self.machines[machine];
         let now = it.now(self.time);

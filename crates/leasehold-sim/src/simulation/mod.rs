@@ -43,7 +43,7 @@ use leasehold_checker::{self as checker, Sequence};
 use leasehold_core::{CompletionKey, LeaseId, Rows, Token, Ttl};
 
 pub use self::calendar::{ClockChange, Timetable};
-use self::client::{Client, Message};
+use self::client::{Message, SimulatedClient};
 pub use self::contention::Contention;
 use self::contention::{Contenders, ContentionEvent};
 use self::daily::Daily;
@@ -242,7 +242,7 @@ impl Simulation {
             Event::Timer { machine, number } => {
                 let it = &self.machines[machine];
                 if it.timer == number && !it.stopped {
-                    self.with(machine, Client::handle_timer);
+                    self.with(machine, SimulatedClient::handle_timer);
                 }
             }
             Event::Acquire { machine } => self.acquire(machine),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::calls::Payload;
-use super::client::{Client, Message};
+use super::client::{Message, SimulatedClient};
 use super::frames::Direction;
 use super::node::NodeEvent;
 use super::{Event, Network, Occurrence, Scenario, Simulation, nanos};
@@ -142,7 +142,7 @@ impl Simulation {
         if it.stopped {
             it.interrupted = true;
         } else {
-            self.with(machine, Client::handle_interruption);
+            self.with(machine, SimulatedClient::handle_interruption);
         }
     }
 

@@ -6,7 +6,7 @@ use leasehold_core::record::queue;
 use leasehold_core::{Acquire, LeaseId, Op, time};
 
 use super::calls::Payload;
-use super::client::Client;
+use super::client::SimulatedClient;
 use super::network::Request;
 use super::node::max_pause;
 use super::{Event, Scenario, Simulation, Violation, nanos};
@@ -34,14 +34,14 @@ impl Simulation {
             Scenario::DeadHeads => {
                 self.kill(1, None);
                 self.kill(2, None);
-                self.with(0, Client::leave);
+                self.with(0, SimulatedClient::leave);
                 (3, soon)
             }
             Scenario::SilentHead | Scenario::SilentHeadDeadSecond => {
                 self.silence_head()?;
                 let dead = usize::from(scenario == Scenario::SilentHeadDeadSecond);
                 (0..dead).for_each(|_| self.kill(2, None));
-                self.with(0, Client::leave);
+                self.with(0, SimulatedClient::leave);
                 let accepted = queue::acceptance(self.ttl).as_duration();
                 (2 + dead, soon + with_drift(accepted))
             }
@@ -52,7 +52,7 @@ impl Simulation {
                 (1, soon + with_drift(with_drift(left.max(ttl))))
             }
             Scenario::LostGrant => {
-                self.with(0, Client::leave);
+                self.with(0, SimulatedClient::leave);
                 let waiting = self.waiting_lease(1);
                 while self.holder() != waiting {
                     self.step()?;
@@ -62,23 +62,23 @@ impl Simulation {
                 (1, soon)
             }
             Scenario::LeavingHead => {
-                self.with(1, Client::leave);
+                self.with(1, SimulatedClient::leave);
                 self.pass(delay)?;
-                self.with(0, Client::leave);
+                self.with(0, SimulatedClient::leave);
                 // The release and the grant, and nothing else.
                 (2, delay * 2 + Duration::from_millis(1))
             }
             Scenario::LateRequest => {
                 self.rejoin_late()?;
                 self.join_queue(2, 2)?;
-                self.with(0, Client::leave);
+                self.with(0, SimulatedClient::leave);
                 (2, soon)
             }
             Scenario::SlowNetwork => {
                 while self.is_requesting(1) {
                     self.step()?;
                 }
-                self.with(0, Client::leave);
+                self.with(0, SimulatedClient::leave);
                 (1, soon)
             }
             _ => self.play_watched(scenario, soon)?,
@@ -99,7 +99,7 @@ impl Simulation {
         }
         let some = self.part(self.ttl.as_duration());
         self.pass(some)?;
-        self.with(0, Client::complete);
+        self.with(0, SimulatedClient::complete);
         while self.completed.is_empty() {
             self.step()?;
         }
@@ -211,12 +211,12 @@ impl Simulation {
 
     fn waiting_lease(&self, machine: usize) -> Option<LeaseId> {
         let client = self.machines[machine].client.as_ref();
-        client.and_then(Client::waiting_lease)
+        client.and_then(SimulatedClient::waiting_lease)
     }
 
     fn is_requesting(&self, machine: usize) -> bool {
         let client = self.machines[machine].client.as_ref();
-        client.is_some_and(Client::is_requesting)
+        client.is_some_and(SimulatedClient::is_requesting)
     }
 
     pub(super) fn pass(&mut self, duration: Duration) -> Result<(), Violation> {
@@ -244,7 +244,7 @@ impl Simulation {
     /// The head gives up, and joins the queue again by an earlier request that comes late.
     fn rejoin_late(&mut self) -> Result<(), Violation> {
         let waiting = self.waiting_lease(1);
-        self.with(1, Client::leave);
+        self.with(1, SimulatedClient::leave);
         while self.waiters() > 0 {
             self.step()?;
         }

@@ -18,7 +18,9 @@ use leasehold_core::{JobSchedule, LeaseId, Period, StoreTime};
 
 use super::calendar::{self, DAY, HOUR, MINUTE};
 use super::machine::Machine;
-use super::{Client, Event, Mutation, Occurrence, Scenario, Simulation, Timetable, Violation};
+use super::{
+    Event, Mutation, Occurrence, Scenario, SimulatedClient, Simulation, Timetable, Violation,
+};
 
 /// How many days are simulated.
 const DAYS: usize = 30;
@@ -241,7 +243,7 @@ impl Simulation {
                     self.schedule(soon + work, Event::Resume { machine });
                 }
             }
-        } else if it.client.as_ref().is_none_or(Client::has_ended) {
+        } else if it.client.as_ref().is_none_or(SimulatedClient::has_ended) {
             let process = *process;
             self.daily.processes.remove(&machine);
             self.kill(machine, None);
