@@ -32,7 +32,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use self::figures::{Figures, RATE, SERVER_TIME};
 use self::libraries::{LEASEHOLD, LibraryVariant};
-use self::report::{Entry, Report, WorkResult};
+use self::report::{ComparisonReport, Entry, WorkResult};
 use self::table::{Unit, value_text};
 use self::work::{Deployment, WORKS, Work};
 use crate::tools::{output, root};
@@ -78,10 +78,10 @@ fn main() -> ExitCode {
 
 /// Builds what can be built, runs it, and writes `docs/bench/`.
 fn compare(options: &Options) -> Result<(), String> {
-    let mut report = Report {
+    let mut report = ComparisonReport {
         command: command(options.seed),
         machine: machine::describe(),
-        ..Report::default()
+        ..ComparisonReport::default()
     };
     for (name, program) in [("redis-server", "redis-server"), ("etcd-server", "etcd")] {
         let version = output(Command::new(program).arg("--version"))?;
@@ -129,7 +129,7 @@ fn plan<'a>(
 /// computed, so that is an error.
 fn measure<'a>(
     plan: &'a [Measurement<'a>],
-    report: &mut Report,
+    report: &mut ComparisonReport,
 ) -> Result<Vec<(&'a Measurement<'a>, Figures)>, String> {
     let all = plan.len();
     println!("\n{all} measurements: {}\n", report.command);
@@ -194,7 +194,7 @@ fn work_results(
 }
 
 /// Prints the report, and writes it if no library was left out. Some kinds of work replace those of the report before.
-fn write(mut report: Report, options: &Options) -> Result<(), String> {
+fn write(mut report: ComparisonReport, options: &Options) -> Result<(), String> {
     println!("\n{}", report::document(&report));
     if !options.only.is_empty() {
         println!("No file is written: --only leaves libraries out.");
@@ -206,7 +206,7 @@ fn write(mut report: Report, options: &Options) -> Result<(), String> {
         let before = fs::read(&before)
             .map_err(|error| error.to_string())
             .and_then(|json| serde_json::from_slice(&json).map_err(|error| error.to_string()))
-            .and_then(|before: Report| before.updated(report));
+            .and_then(|before: ComparisonReport| before.updated(report));
         report = match before {
             Ok(updated) => updated,
             Err(why) => {

@@ -11,7 +11,7 @@ use super::table::{Unit, number_text, table, value_text};
 
 /// All figures, and how they were measured.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Report {
+pub(super) struct ComparisonReport {
     pub(super) command: String,
     pub(super) machine: String,
     pub(super) versions: BTreeMap<String, String>,
@@ -39,7 +39,7 @@ pub(super) struct Entry {
     pub(super) figures: BTreeMap<String, Spread>,
 }
 
-impl Report {
+impl ComparisonReport {
     /// This report with the kinds of work that `later` has measured again, or for the first time.
     pub(super) fn updated(mut self, later: Self) -> Result<Self, String> {
         let mut versions = later.versions.iter();
@@ -73,7 +73,7 @@ const BASELINE: &str = "rslock";
 const EQUAL: std::ops::Range<f64> = 0.95..1.05;
 
 /// The report for readers.
-pub(super) fn document(report: &Report) -> String {
+pub(super) fn document(report: &ComparisonReport) -> String {
     let mut text = format!(
         "# Leasehold and other libraries\n\n{}. Written by `{}`.\n\n{READING}",
         report.machine, report.command

@@ -174,13 +174,13 @@ fn work_result(work: &str, libraries: &[(&str, &[(&'static str, f64)])]) -> Work
 
 #[test]
 fn a_later_report_replaces_its_kinds_of_work() {
-    let report = |command: &str, rate, works: &[&str]| Report {
+    let report = |command: &str, rate, works: &[&str]| ComparisonReport {
         command: command.into(),
         works: works
             .iter()
             .map(|work| work_result(work, &[("leasehold", &[(RATE, rate)])]))
             .collect(),
-        ..Report::default()
+        ..ComparisonReport::default()
     };
     let all = || report("all", 100.0, &["pinned", "masters"]);
     let updated = all().updated(report("again", 300.0, &["masters"])).unwrap();
@@ -196,7 +196,7 @@ fn a_later_report_replaces_its_kinds_of_work() {
     let mut elsewhere = report("again", 300.0, &["masters"]);
     elsewhere.machine = "another".into();
     assert!(all().updated(elsewhere).is_err());
-    let versions = |version: &str| Report {
+    let versions = |version: &str| ComparisonReport {
         versions: BTreeMap::from([("rslock".to_owned(), version.to_owned())]),
         ..all()
     };
@@ -207,9 +207,9 @@ fn a_later_report_replaces_its_kinds_of_work() {
 #[test]
 fn a_report_names_what_was_not_measured() {
     let left_out = BTreeMap::from([("redisson".to_owned(), "no java".to_owned())]);
-    let report = Report {
+    let report = ComparisonReport {
         left_out,
-        ..Report::default()
+        ..ComparisonReport::default()
     };
     assert!(report::document(&report).contains("## Not measured\n\n* redisson: no java\n"));
 }
