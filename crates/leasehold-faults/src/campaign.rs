@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::builder::PossibleValuesParser;
 
-use crate::report::Report;
+use crate::report::CampaignReport;
 use crate::scenario::{self, Form, LEADERS, RANDOM, SOAK, Scenario, WATCHDOG};
 use crate::{leaders, random, watchdog};
 
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &CampaignArgs) -> bool {
         println!("{}: {}", scenario.name, scenario.description);
     }
     let outcomes = scenario::run_all(&selected, form, seed);
-    let report = Report::new(seed, form, begin.elapsed(), outcomes);
+    let report = CampaignReport::new(seed, form, begin.elapsed(), outcomes);
     println!("\n{}", report.markdown(scenarios()));
     let clean = report.is_clean(!form.is_short());
     if let Some(directory) = args.report.as_deref().filter(|_| !form.is_short()) {
@@ -149,7 +149,7 @@ mod tests {
     fn the_document_shows_the_last_results_of_every_scenario() {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/faults/");
         let read = |file| fs::read_to_string(format!("{directory}{file}")).unwrap();
-        let report: Report = serde_json::from_str(&read(DATA)).unwrap();
+        let report: CampaignReport = serde_json::from_str(&read(DATA)).unwrap();
         assert_eq!(report.document(scenarios()), read(DOCUMENT));
     }
 }

@@ -22,7 +22,7 @@ const VIOLATIONS_REPORTED: usize = 20;
 
 /// The last results of each scenario, by its name.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Report(BTreeMap<String, Row>);
+pub(crate) struct CampaignReport(BTreeMap<String, Row>);
 
 /// The results of a scenario.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ struct MarginRow {
     p99: Option<f64>,
 }
 
-impl Report {
+impl CampaignReport {
     pub(crate) fn new(
         seed: u64,
         form: Form,
