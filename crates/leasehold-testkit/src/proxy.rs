@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use tokio::net::{TcpListener, TcpStream};
 
 pub use self::rules::{AfterLoss, ProxyStats, Way};
-use self::rules::{Flow, Plan, Rules, State};
+use self::rules::{Flow, Plan, ProxyState, Rules};
 use crate::redis::RedisServer;
 
 /// A TCP proxy in front of a [`RedisServer`], on a port and a thread of its own.
@@ -135,7 +135,7 @@ impl Proxy {
 
     /// Resets all connections.
     pub fn cut(&self) {
-        let reset = |state: &mut State| state.reset_up_to = state.stats.connections;
+        let reset = |state: &mut ProxyState| state.reset_up_to = state.stats.connections;
         self.rules.update(reset);
     }
 

@@ -39,10 +39,10 @@ pub struct ProxyStats {
 
 /// The rules of one proxy. Tasks that wait for a change of them are woken by it.
 #[derive(Debug, Default)]
-pub(super) struct Rules(watch::Sender<State>);
+pub(super) struct Rules(watch::Sender<ProxyState>);
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct ProxyState {
     to_server: DirectionRules,
     to_client: DirectionRules,
     pub(super) plans: Vec<Plan>,
@@ -94,7 +94,7 @@ pub(super) struct Plan {
     pub(super) lose: Option<AfterLoss>,
 }
 
-impl State {
+impl ProxyState {
     pub(super) fn direction(&self, way: Way) -> DirectionRules {
         match way {
             Way::ToServer | Way::Both => self.to_server.clone(),
@@ -104,11 +104,11 @@ impl State {
 }
 
 impl Rules {
-    pub(super) fn state(&self) -> watch::Ref<'_, State> {
+    pub(super) fn state(&self) -> watch::Ref<'_, ProxyState> {
         self.0.borrow()
     }
 
-    pub(super) fn update(&self, change: impl FnOnce(&mut State)) {
+    pub(super) fn update(&self, change: impl FnOnce(&mut ProxyState)) {
         self.0.send_modify(change);
     }
 
@@ -124,11 +124,11 @@ impl Rules {
     }
 
     /// Wakes up at each change from now on.
-    pub(super) fn changes(&self) -> watch::Receiver<State> {
+    pub(super) fn changes(&self) -> watch::Receiver<ProxyState> {
         self.0.subscribe()
     }
 
-    pub(super) async fn wait_for(&self, wanted: impl FnMut(&State) -> bool) {
+    pub(super) async fn wait_for(&self, wanted: impl FnMut(&ProxyState) -> bool) {
         // It fails only after the sender was dropped, and `self` owns the sender.
         let _ = self.0.subscribe().wait_for(wanted).await;
     }
