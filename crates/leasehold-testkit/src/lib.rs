@@ -6,6 +6,7 @@
 // Helpers of tests fail by panicking, as the tests themselves do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod bucket;
 mod certs;
 mod clock;
 mod cluster;
@@ -20,13 +21,13 @@ mod process;
 mod proxy;
 mod redis;
 mod resp;
-mod s3;
 mod sentinel;
 mod shared_number;
 mod supervised;
 mod wait;
 mod zookeeper;
 
+pub use self::bucket::{BucketServer, python};
 pub use self::certs::Certs;
 pub use self::cluster::{Cluster, Move};
 pub use self::etcd::{Etcd, EtcdCluster};
@@ -38,7 +39,6 @@ pub use self::postgres_pair::PostgresPair;
 pub use self::process::{OutputLines, RunToEnd, finish, kill, within_deadline};
 pub use self::proxy::{AfterLoss, Proxy, ProxyStats, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
-pub use self::s3::{S3Server, python};
 pub use self::sentinel::{SentinelOptions, SentinelSet};
 pub use self::shared_number::shared_number;
 pub use self::wait::{eventually, eventually_async, fill_connections, free_port, within};

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use leasehold_testkit::{Proxy, S3Server};
+use leasehold_testkit::{BucketServer, Proxy};
 
 use super::plan::Plan;
 use super::server_faults::disturb;
@@ -12,7 +12,7 @@ use crate::clock::DriftingClock;
 use crate::history::Fault;
 
 pub(super) struct Bucket {
-    server: S3Server,
+    server: BucketServer,
     path: String,
     /// The proxies of the holders.
     links: Vec<Proxy>,
@@ -31,17 +31,17 @@ impl Store for Bucket {
     }
 
     fn start(plan: &Plan) -> Self {
-        let server = S3Server::start();
+        let server = BucketServer::start();
         let holders = plan.holders.iter();
         Self {
             links: holders.map(|_| Proxy::before_port(server.port())).collect(),
-            path: S3Server::fresh_path(),
+            path: BucketServer::fresh_path(),
             server,
         }
     }
 
     fn url(&self, holder: usize) -> String {
-        S3Server::url_at(self.links[holder].port(), &self.path)
+        BucketServer::url_at(self.links[holder].port(), &self.path)
     }
 
     fn inject(&self, sequence: &Sequence, timed: &Timed) {

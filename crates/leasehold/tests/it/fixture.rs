@@ -8,7 +8,7 @@ use leasehold::__private::store::{self, Feature, Key, MemoryStore, OpenOptions, 
 use leasehold::{Cause, Client, ClientBuilder, LeaseOptions};
 use leasehold_core::Name;
 use leasehold_testkit::{
-    Cluster, EtcdCluster, Masters, PostgresServer, RedisServer, S3Server, SentinelSet,
+    BucketServer, Cluster, EtcdCluster, Masters, PostgresServer, RedisServer, SentinelSet,
     ZookeeperServer,
 };
 use tempfile::TempDir;
@@ -44,7 +44,7 @@ pub(crate) enum Fixture {
     Buckets(Arc<Cluster>),
     Masters(Arc<Masters>),
     /// Objects below a prefix of their own.
-    Objects(Arc<S3Server>, String),
+    Objects(Arc<BucketServer>, String),
     /// A server, for a user with the rights that `doctor` names and no others.
     Allowed(Arc<RedisServer>),
     /// A store that another process has created.
@@ -126,9 +126,9 @@ impl Fixture {
     }
 
     pub(crate) fn objects() -> Self {
-        static SERVER: Mutex<Weak<S3Server>> = Mutex::new(Weak::new());
-        let server = shared(&SERVER, S3Server::start);
-        Self::Objects(server, S3Server::fresh_path())
+        static SERVER: Mutex<Weak<BucketServer>> = Mutex::new(Weak::new());
+        let server = shared(&SERVER, BucketServer::start);
+        Self::Objects(server, BucketServer::fresh_path())
     }
 
     /// Why a lease is lost that an operator has revoked: a holder that is not notified only learns that it does not hold.
@@ -153,7 +153,7 @@ impl Fixture {
             Self::Cluster(cluster) | Self::Buckets(cluster) => Some(cluster.url()),
             Self::Masters(masters) => Some(format!("{}?longest-ttl=24h", masters.url())),
             Self::Allowed(server) => Some(server.url_of("leasehold", doctor::PASSWORD)),
-            Self::Objects(server, path) => Some(S3Server::url_at(server.port(), path)),
+            Self::Objects(server, path) => Some(BucketServer::url_at(server.port(), path)),
             Self::Other(url) => Some(url.clone()),
         }
     }

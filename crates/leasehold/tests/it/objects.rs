@@ -7,7 +7,7 @@ use leasehold::__private::store::{self, OpenOptions};
 use leasehold::doctor::Severity;
 use leasehold::{Client, ErrorKind};
 use leasehold_core::Outcome;
-use leasehold_testkit::{Proxy, S3Server, Way};
+use leasehold_testkit::{BucketServer, Proxy, Way};
 use tokio::net::TcpListener;
 
 use crate::store_client::*;
@@ -20,7 +20,7 @@ const SECRET: &str = "testkit-secret";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_clients_that_race_one_wins() {
-    let server = S3Server::start();
+    let server = BucketServer::start();
     let url = server.url();
     let [a, b] = [open_patient(&url).await, open_patient(&url).await];
     assert_eq!(a.to_string(), url);
@@ -46,7 +46,7 @@ async fn of_two_clients_that_race_one_wins() {
 /// A repeated request finds what was written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_whose_reply_is_lost_is_unknown() {
-    let server = S3Server::start();
+    let server = BucketServer::start();
     let proxy = Proxy::before_port(server.port());
     let url = server.url();
     let [direct, proxied] = [server.port(), proxy.port()].map(|port| format!(":{port}&"));
@@ -77,7 +77,7 @@ async fn start(service: Service) -> String {
     let port = listener.local_addr().unwrap().port();
     let router = Router::new().fallback(reply);
     tokio::spawn(async move { axum::serve(listener, router).await });
-    S3Server::url_at(port, "locks")
+    BucketServer::url_at(port, "locks")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,10 +123,10 @@ async fn a_service_that_keeps_no_locks_is_refused() {
         assert_eq!(error.store(), Some(&*url));
         assert!(!format!("{error:?}").contains(SECRET), "{error:?}");
     }
-    let server = S3Server::start();
-    let missing = refused(&S3Server::url_at(server.port(), "missing")).await;
+    let server = BucketServer::start();
+    let missing = refused(&BucketServer::url_at(server.port(), "missing")).await;
     assert_error(&missing, ErrorKind::InvalidConfig, &["create it"]);
-    let nobody = refused(&S3Server::url_at(1, "locks")).await;
+    let nobody = refused(&BucketServer::url_at(1, "locks")).await;
     assert_eq!(nobody.kind(), ErrorKind::Unreachable, "{nobody}");
     let options = OpenOptions::default().password("s3cret");
     let with_password = store::open_with(&server.url(), &options).await;
@@ -136,7 +136,7 @@ async fn a_service_that_keeps_no_locks_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_checks_conditions_latency_versions_and_the_endpoint() {
-    let server = S3Server::start();
+    let server = BucketServer::start();
     let report = Client::builder().diagnose(&server.url()).await.unwrap();
     let mut found: Vec<_> = report
         .findings

@@ -1,4 +1,4 @@
-//! A real S3 server of a test's own: moto, which keeps objects in memory, or SeaweedFS.
+//! A real server of buckets of a test's own: moto, which keeps objects in memory, or SeaweedFS.
 
 use std::env;
 use std::io::{Read as _, Write as _};
@@ -43,15 +43,15 @@ def serve(environ, start_response):
 run_simple("127.0.0.1", int(sys.argv[1]), serve, threaded=True)
 "#;
 
-/// A running S3 server on a port of 127.0.0.1, which accepts any credentials. It ends when it is dropped.
-pub struct S3Server {
+/// A running server of buckets on a port of 127.0.0.1, which accepts any credentials. It ends when it is dropped.
+pub struct BucketServer {
     // Declared first, so that the process is gone before the directory is.
     process: Supervised,
     _directory: TempDir,
     port: u16,
 }
 
-impl S3Server {
+impl BucketServer {
     /// Starts a server, and makes a bucket.
     ///
     /// # Panics
@@ -77,7 +77,7 @@ impl S3Server {
             is_done(&format!("{BUCKET}/ready"), "ready")
         };
         let ready = process.until_ready(TIMEOUT, is_ready);
-        ready.unwrap_or_else(|log| panic!("the S3 server ended:\n{log}"));
+        ready.unwrap_or_else(|log| panic!("the server of buckets ended:\n{log}"));
         Self {
             process,
             _directory: directory,
