@@ -243,7 +243,13 @@ impl Documents for Objects {
         let prefix = path(&directory)?;
         // The records of clients, which stay, are all in this range of keys. Their ids are hexadecimal.
         let (first_client, behind) = (at("{")?, at("{z")?);
-        let from = |last: &Path| self.client.list_with_offset(Some(&prefix), last);
+        // Not every service honours where a list begins, so what is not behind is left out here.
+        let from = |last: &Path| {
+            let listed = self.client.list_with_offset(Some(&prefix), last);
+            let last = last.clone();
+            let is_behind = move |found: &ObjectMeta| ready(found.location > last);
+            listed.try_filter(is_behind).boxed()
+        };
         let before_clients = |listed: BoxStream<'static, object_store::Result<ObjectMeta>>| {
             let first_client = first_client.clone();
             let before = move |found: &ObjectMeta| ready(Ok(found.location < first_client));
