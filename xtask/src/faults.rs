@@ -43,5 +43,7 @@ fn start(program: &mut Command) -> Result<(), String> {
     if Path::new(MEMORY).is_dir() {
         program.env("TMPDIR", MEMORY);
     }
-    run(program.envs(servers::S3_CREDENTIALS).current_dir(root()))
+    run(program
+        .envs(servers::BUCKET_CREDENTIALS)
+        .current_dir(root()))
 }

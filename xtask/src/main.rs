@@ -33,10 +33,10 @@ enum Task {
     /// no process behind.
     Test,
     /// Runs conformance suite, tests of the doctor and random faults on Redis 7.0 and 8.0, Valkey 8.0 and 8.1, the tests of
-    /// PostgreSQL on versions 17 and 18 and behind PgBouncer, those of etcd on version 3.6, those of buckets on SeaweedFS,
-    /// and the conformance suite on three members of etcd and of ZooKeeper.
+    /// PostgreSQL on versions 17 and 18 and behind PgBouncer, those of etcd on version 3.6, those of buckets on SeaweedFS and
+    /// Azurite, and the conformance suite on three members of etcd and of ZooKeeper.
     ///
-    /// The servers are packages of Debian and modules of Go, made in target/servers. Not part of test or ci.
+    /// The servers are packages of Debian and npm and modules of Go, made in target/servers. Not part of test or ci.
     Matrix,
     /// Runs the tests and all other checks that a change must pass.
     Ci,

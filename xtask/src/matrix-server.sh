@@ -32,6 +32,18 @@ case $1 in
     etcd-*) go_program etcd go.etcd.io/etcd/server/v3 "v${1#etcd-}" ;;
     seaweedfs-4.53)
         go_program weed github.com/seaweedfs/seaweedfs/weed v0.0.0-20261109003541-7506e5f91cd6 ;;
+    # With a Node.js of its own: it needs a later one than many machines have.
+    azurite-*)
+        node=node-linux-$(node -p process.arch)
+        npm install --prefix "$PWD" --ignore-scripts --no-audit --no-fund "azurite@${1#azurite-}" "$node@22.23.3"
+        mkdir -p bin
+        cat > bin/azurite-blob <<END
+#!/bin/sh
+exec "$PWD/node_modules/$node/bin/node" "$PWD/node_modules/azurite/dist/src/blob/main.js" "\$@"
+END
+        chmod +x bin/azurite-blob
+        : > complete
+        exit ;;
 esac
 
 mkdir -p bin root lists/partial cache/archives/partial

@@ -12,16 +12,20 @@ use crate::tools::{cargo_line, output, root, run, target};
 use crate::{faults, processes, servers};
 
 const NEEDS: &str = "\
-Needs what the tests need, Go 1.26 with a module proxy, apt-get and dpkg (but not root), http://deb.debian.org, the
-package debian-archive-keyring, and 1.4 GB in target/servers beside the build and the caches of Go. Takes about 15
-minutes on two idle cores after the builds.";
+Needs what the tests need, Go 1.26 with a module proxy, npm with a registry, apt-get and dpkg (but not root),
+http://deb.debian.org, the package debian-archive-keyring, and 1.8 GB in target/servers beside the build and the caches
+of Go and npm. Takes about 20 minutes on two idle cores after the builds.";
 
 /// The servers, by their names in `matrix-server.sh`, which makes their programs.
 const REDIS: [&str; 4] = ["redis-7.0", "redis-8.0", "valkey-8.0", "valkey-8.1"];
 const POSTGRES: [&str; 2] = ["postgresql-17", "postgresql-18"];
 const PGBOUNCER: &str = "pgbouncer";
 const ETCD: &str = "etcd-3.6.16";
-const SEAWEEDFS: &str = "seaweedfs-4.53";
+/// With the names of their programs.
+const BUCKETS: [(&str, &str); 2] = [
+    ("seaweedfs-4.53", "weed"),
+    ("azurite-3.37.0", "azurite-blob"),
+];
 
 const REDIS_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
                            conformance:: doctor:: redis::faults redis::transient redis::losses redis::grants \
@@ -40,10 +44,10 @@ const OBJECTS_TESTS: &str = "test --workspace --locked --no-fail-fast --test it 
 const MEMBERS_TESTS: &str =
     "test --workspace --locked --no-fail-fast --test it -- ::etcd:: ::zookeeper::";
 
-/// Runs the conformance suite, the tests of the doctor and of faults, and random faults of one server and many masters on each server of
-/// Redis; the tests of PostgreSQL on other versions, and behind a pooler of transactions; the tests and random faults of
-/// etcd on another version; those of buckets on a server that handles requests concurrently; and the conformance suite
-/// on three members of etcd and of ZooKeeper.
+/// Runs the conformance suite, the tests of the doctor and of faults, and random faults of one server and many masters on
+/// each server of Redis; the tests of PostgreSQL on other versions, and behind a pooler of transactions; the tests and
+/// random faults of etcd on another version; those of buckets on other servers; and the conformance suite on three members
+/// of etcd and of ZooKeeper.
 pub(crate) fn test(steps: &mut Steps) {
     println!("{NEEDS}");
     processes::adopt_orphans();
@@ -86,13 +90,14 @@ pub(crate) fn test(steps: &mut Steps) {
         run(cargo_test(ETCD_TESTS).env("PATH", &path))?;
         faults::short(&["--only", "etcd"], Some(("PATH", path.as_os_str())))
     });
-    steps.run(SEAWEEDFS, || {
-        let program = bin(SEAWEEDFS)?.join("weed");
-        run(Command::new(&program).arg("version"))?;
-        run(cargo_test(OBJECTS_TESTS).env("TESTKIT_SEAWEEDFS", &program))?;
-        let variable = ("TESTKIT_SEAWEEDFS", program.as_os_str());
-        faults::short(&["--only", "bucket"], Some(variable))
-    });
+    for (server, program) in BUCKETS {
+        steps.run(server, || {
+            let program = bin(server)?.join(program);
+            run(cargo_test(OBJECTS_TESTS).env("TESTKIT_BUCKETS", &program))?;
+            let variable = ("TESTKIT_BUCKETS", program.as_os_str());
+            faults::short(&["--only", "bucket"], Some(variable))
+        });
+    }
     steps.run("three members of etcd and of ZooKeeper", || {
         servers::ensure(&["etcd", "zookeeper"])?;
         run(cargo_test(MEMBERS_TESTS).env("TESTKIT_MEMBERS", "3"))

@@ -103,7 +103,7 @@ fn run_tests(steps: &mut Steps) {
 /// A command of cargo that runs tests.
 pub(crate) fn cargo_test(line: &str) -> Command {
     let mut test = cargo_line(line);
-    test.envs(servers::S3_CREDENTIALS);
+    test.envs(servers::BUCKET_CREDENTIALS);
     if env::var_os("RUST_TEST_THREADS").is_none() {
         test.env("RUST_TEST_THREADS", TEST_THREADS);
     }

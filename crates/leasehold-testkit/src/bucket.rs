@@ -1,4 +1,4 @@
-//! A real server of buckets of a test's own: moto, which keeps objects in memory, or SeaweedFS.
+//! A real server of buckets of a test's own: moto, which keeps objects in memory, or one of `cargo xtask matrix`.
 
 use std::env;
 use std::io::{Read as _, Write as _};
@@ -22,10 +22,17 @@ const PYTHON: &str = "moto/bin/python";
 /// The bucket that every server has.
 const BUCKET: &str = "locks";
 
-/// The variable with the path of SeaweedFS, which handles requests concurrently. `cargo xtask matrix` sets it.
-const SEAWEEDFS: &str = "TESTKIT_SEAWEEDFS";
+/// The variable with the path of another program than moto. `cargo xtask matrix` sets it.
+const PROGRAM: &str = "TESTKIT_BUCKETS";
 
-/// Its options, and those that each name a port of their own.
+/// The account of Azurite, and a signature with its public key for requests that create, write and list.
+const ACCOUNT: &str = "/devstoreaccount1";
+const SIGNATURE: &str = "sv=2018-11-09&ss=b&srt=co&sp=rwlc&se=2999-01-01\
+                         &sig=mkEUT0gpqwKEUS%2BVwLziRJqn%2B3k992V8YAILlOZbCoU%3D";
+const AZURITE_OPTIONS: &str =
+    "--blobHost 127.0.0.1 --inMemoryPersistence --silent --disableTelemetry";
+
+/// The options of SeaweedFS, and those that each name a port of their own.
 const OPTIONS: &str = "-logtostderr=true server -s3=true -s3.autoCreateBucket=false -s3.port.iceberg=0 \
                        -s3.port.lance=0 -ip=127.0.0.1 -ip.bind=127.0.0.1 -volume.max=100 \
                        -master.volumeSizeLimitMB=64 -master.telemetry=false";
@@ -61,20 +68,19 @@ impl BucketServer {
     pub fn start() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (port, log) = (free_port(), directory.path().join("server.log"));
-        let argv = match env::var(SEAWEEDFS) {
-            Ok(program) => seaweedfs(&program, port, directory.path()),
-            Err(_) => moto(port),
-        };
+        let service = Service::of_environment();
+        let argv = service.command(port, directory.path());
         let argv: Vec<_> = argv.iter().map(String::as_str).collect();
         let process = Supervised::start(&log, &argv, &[]);
-        let is_done = |path: &str, text: &str| {
-            let reply = request(port, "PUT", path, text).unwrap_or_default();
+        let is_done = |target: &str, text: &str| {
+            let reply = request(port, "PUT", target, text).unwrap_or_default();
             let status = reply.lines().next();
-            status.is_some_and(|status| status.contains(" 200 "))
+            status.is_some_and(|status| status.contains(" 200 ") || status.contains(" 201 "))
         };
+        let [bucket, object, _] = service.targets();
         let is_ready = || {
-            is_done(BUCKET, "");
-            is_done(&format!("{BUCKET}/ready"), "ready")
+            is_done(&bucket, "");
+            is_done(&object, "ready")
         };
         let ready = process.until_ready(TIMEOUT, is_ready);
         ready.unwrap_or_else(|log| panic!("the server of buckets ended:\n{log}"));
@@ -101,14 +107,19 @@ impl BucketServer {
     /// The URL of a store in a bucket, with or without a prefix, of the server at a port, which may be that of a proxy.
     #[must_use]
     pub fn url_at(port: u16, path: &str) -> String {
-        format!("s3://{path}?endpoint=http://127.0.0.1:{port}&allow-http")
+        let (scheme, account) = match Service::of_environment() {
+            Service::Moto | Service::Seaweedfs(_) => ("s3", ""),
+            Service::Azurite(_) => ("az", ACCOUNT),
+        };
+        format!("{scheme}://{path}?endpoint=http://127.0.0.1:{port}{account}&allow-http")
     }
 
     /// The number of all objects, up to 1,000. `None`: nobody replies.
     #[must_use]
     pub fn objects(&self) -> Option<usize> {
-        let reply = request(self.port, "GET", &format!("{BUCKET}?list-type=2"), "")?;
-        Some(reply.matches("<Key>").count())
+        let [_, _, list] = Service::of_environment().targets();
+        let reply = request(self.port, "GET", &list, "")?;
+        Some(reply.matches("<Key>").count() + reply.matches("<Blob>").count())
     }
 
     /// Its process id.
@@ -131,6 +142,53 @@ impl BucketServer {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
+    }
+}
+
+/// Which server it is. All but moto serve requests at the same time, and have the path of their program.
+enum Service {
+    Moto,
+    Seaweedfs(String),
+    Azurite(String),
+}
+
+impl Service {
+    fn of_environment() -> Self {
+        let Ok(path) = env::var(PROGRAM) else {
+            return Self::Moto;
+        };
+        let program = path.rsplit('/').next().unwrap_or_default();
+        match program {
+            "weed" => Self::Seaweedfs(path),
+            "azurite-blob" => Self::Azurite(path),
+            _ => panic!("{PROGRAM}={path}: no known server of buckets"),
+        }
+    }
+
+    /// The command that serves at a port.
+    fn command(&self, port: u16, directory: &Path) -> Vec<String> {
+        match self {
+            Self::Moto => moto(port),
+            Self::Seaweedfs(path) => seaweedfs(path, port, directory),
+            Self::Azurite(path) => {
+                let port = port.to_string();
+                let command = [path.as_str(), "--blobPort", &port].into_iter();
+                let argv = command.chain(AZURITE_OPTIONS.split(' '));
+                argv.map(str::to_owned).collect()
+            }
+        }
+    }
+
+    /// The targets of requests for the bucket, an object in it, and the list of its objects.
+    fn targets(&self) -> [String; 3] {
+        match self {
+            Self::Azurite(_) => [
+                format!("{ACCOUNT}/{BUCKET}?restype=container&{SIGNATURE}"),
+                format!("{ACCOUNT}/{BUCKET}/ready?{SIGNATURE}"),
+                format!("{ACCOUNT}/{BUCKET}?restype=container&comp=list&{SIGNATURE}"),
+            ],
+            _ => ["", "/ready", "?list-type=2"].map(|rest| format!("/{BUCKET}{rest}")),
+        }
     }
 }
 
@@ -158,13 +216,15 @@ fn seaweedfs(program: &str, port: u16, directory: &Path) -> Vec<String> {
     argv.map(str::to_owned).chain(own).chain(ports).collect()
 }
 
-/// The reply to a request for a bucket or an object, with a text. `None`: nobody replies.
-fn request(port: u16, method: &str, path: &str, text: &str) -> Option<String> {
+/// The reply to a request with a text. `None`: nobody replies.
+fn request(port: u16, method: &str, target: &str, text: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let length = text.len();
+    // Azurite needs the type of a new object.
     let request = format!(
-        "{method} /{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}"
+        "{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {length}\r\n\
+         x-ms-blob-type: BlockBlob\r\nConnection: close\r\n\r\n{text}"
     );
     stream.write_all(request.as_bytes()).ok()?;
     let mut reply = String::new();

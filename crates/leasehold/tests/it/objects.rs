@@ -48,10 +48,9 @@ async fn of_two_clients_that_race_one_wins() {
 async fn a_write_whose_reply_is_lost_is_unknown() {
     let server = BucketServer::start();
     let proxy = Proxy::before_port(server.port());
-    let url = server.url();
-    let [direct, proxied] = [server.port(), proxy.port()].map(|port| format!(":{port}&"));
-    let client = open(&url.replace(&direct, &proxied)).await;
-    let other = open(&url).await;
+    let path = BucketServer::fresh_path();
+    let client = open(&BucketServer::url_at(proxy.port(), &path)).await;
+    let other = open(&BucketServer::url_at(server.port(), &path)).await;
     works(&*client).await;
     proxy.swallow(Way::ToClient);
     let error = unknown(&*client, acquire("works", 2)).await;
@@ -65,7 +64,7 @@ async fn a_write_whose_reply_is_lost_is_unknown() {
 /// The status and the code with which a service replies to every request.
 type Service = fn(&HeaderMap) -> (u16, &'static str);
 
-/// Starts a service, and gives the URL of a store there.
+/// Starts a service with the interface of S3, and gives the URL of a store there.
 async fn start(service: Service) -> String {
     let reply = move |headers: HeaderMap| async move {
         let (status, code) = service(&headers);
@@ -77,7 +76,7 @@ async fn start(service: Service) -> String {
     let port = listener.local_addr().unwrap().port();
     let router = Router::new().fallback(reply);
     tokio::spawn(async move { axum::serve(listener, router).await });
-    BucketServer::url_at(port, "locks")
+    format!("s3://locks?endpoint=http://127.0.0.1:{port}&allow-http")
 }
 
 #[tokio::test(flavor = "multi_thread")]
