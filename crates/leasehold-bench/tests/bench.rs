@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use leasehold::Client;
 use leasehold_testkit::helper::process_state;
-use leasehold_testkit::{PostgresServer, RedisServer, RunToEnd, eventually, finish, kill};
+use leasehold_testkit::{
+    PostgresServer, RedisServer, RunToEnd, eventually, finish, kill, temp_dir,
+};
 use rustix::process::Pid;
 use serde_json::Value;
 
@@ -60,7 +62,7 @@ fn assert_near(figure: f64, expected: f64, within: f64) {
 }
 
 fn sqlite() -> (tempfile::TempDir, String) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = temp_dir();
     let url = format!("sqlite:{}/locks.db", directory.path().display());
     (directory, url)
 }

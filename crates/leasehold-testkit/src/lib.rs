@@ -24,6 +24,7 @@ mod resp;
 mod sentinel;
 mod shared_number;
 mod supervised;
+mod temp_dir;
 mod wait;
 mod zookeeper;
 
@@ -41,5 +42,6 @@ pub use self::proxy::{AfterLoss, Proxy, ProxyStats, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
 pub use self::sentinel::{SentinelOptions, SentinelSet};
 pub use self::shared_number::shared_number;
+pub use self::temp_dir::temp_dir;
 pub use self::wait::{eventually, eventually_async, fill_connections, free_port, within};
 pub use self::zookeeper::{Zookeeper, ZookeeperServer};

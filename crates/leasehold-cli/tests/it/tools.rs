@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use leasehold::{Client, Guard};
-use leasehold_testkit::{RedisServer, eventually};
+use leasehold_testkit::{RedisServer, eventually, temp_dir};
 pub(crate) use leasehold_testkit::{RunToEnd, finish, kill, within_deadline};
 use rustix::io::ioctl_fionbio;
 use serde_json::Value;
@@ -33,10 +33,8 @@ impl Fixture {
             !machine.exists(),
             "these tests would use the store in {machine:?}; move it away"
         );
-        // In memory where that is possible: a disk may be stuck for seconds.
-        let memory = TempDir::new_in("/dev/shm");
         Self {
-            directory: memory.or_else(|_| TempDir::new()).unwrap(),
+            directory: temp_dir(),
             store: None,
         }
     }

@@ -8,7 +8,7 @@ use leasehold::__private::store::{
     Key, Keyspace, OpenOptions, Parts, Reply, Request, Store, open_with,
 };
 use leasehold_core::{Acquire, LeaseId, Name, Namespace, Op, Outcome, ScopeName, Ttl};
-use leasehold_testkit::{RedisServer, eventually_async};
+use leasehold_testkit::{RedisServer, eventually_async, temp_dir};
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 use tempfile::TempDir;
 
@@ -32,7 +32,7 @@ pub(crate) struct Fixture {
 impl Fixture {
     pub(crate) async fn new() -> Self {
         let redis = RedisServer::start();
-        let directory = tempfile::tempdir().unwrap();
+        let directory = temp_dir();
         let store = open_with(&redis.url(), &OpenOptions::default())
             .await
             .unwrap();

@@ -16,7 +16,7 @@ use leasehold::__private::store::{
 };
 use leasehold::clock::ManualClock;
 use leasehold_sim::history::Shape;
-use leasehold_testkit::{EtcdCluster, PostgresServer, RedisServer, ZookeeperServer};
+use leasehold_testkit::{EtcdCluster, PostgresServer, RedisServer, ZookeeperServer, temp_dir};
 
 use self::compare::{Difference, Target, compare};
 use self::corrupting_store::{CorruptingStore, Corruption};
@@ -55,9 +55,7 @@ fn the_memory_store_follows_the_rule() {
 #[test]
 fn the_sqlite_store_follows_the_rule() {
     let clock = ManualClock::new();
-    // In memory where the system has a directory for that: replies are compared here, not disks.
-    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-    let directory = directory.unwrap();
+    let directory = temp_dir();
     let path = directory.path().join("locks.db");
     play(async {
         let store = SqliteStore::open_with_clock(path, Arc::new(clock.clone()));

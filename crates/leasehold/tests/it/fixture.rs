@@ -9,7 +9,7 @@ use leasehold::{Cause, Client, ClientBuilder, LeaseOptions};
 use leasehold_core::Name;
 use leasehold_testkit::{
     BucketServer, Cluster, EtcdCluster, Masters, PostgresServer, RedisServer, SentinelSet,
-    ZookeeperServer,
+    ZookeeperServer, temp_dir,
 };
 use tempfile::TempDir;
 
@@ -62,9 +62,7 @@ impl Fixture {
     }
 
     pub(crate) fn sqlite() -> Self {
-        // In memory where that is possible: these tests are not about a disk, which may be stuck for seconds.
-        let memory = TempDir::new_in("/dev/shm");
-        Self::Sqlite(memory.or_else(|_| TempDir::new()).unwrap())
+        Self::Sqlite(temp_dir())
     }
 
     // Servers that the tests of this process share while any of them runs.

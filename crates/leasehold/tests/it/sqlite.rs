@@ -24,6 +24,7 @@ use leasehold::ErrorKind;
 use leasehold::clock::{Clock, ManualClock};
 use leasehold_core::Outcome;
 use leasehold_testkit::helper::Commands;
+use leasehold_testkit::temp_dir;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -38,15 +39,7 @@ struct FileFixture {
 impl FileFixture {
     fn new() -> Self {
         Self {
-            directory: TempDir::new().unwrap(),
-        }
-    }
-
-    /// A file in memory, where the system has a directory for that.
-    fn in_memory() -> Self {
-        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        Self {
-            directory: directory.unwrap(),
+            directory: temp_dir(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use leasehold::Client;
 use leasehold::doctor::Severity::{self, Danger, Note, Warning};
+use leasehold_testkit::temp_dir;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -13,7 +14,7 @@ use super::{assert_found, diagnose, found, only};
 
 /// A directory, a path in it, and the URL of the store there.
 fn file() -> (TempDir, PathBuf, String) {
-    let directory = TempDir::new().unwrap();
+    let directory = temp_dir();
     let path = directory.path().join("locks.db");
     let url = format!("sqlite:{}", path.display());
     (directory, path, url)
@@ -74,7 +75,10 @@ async fn a_file_with_two_names_is_a_danger() {
 /// The reader is another program in the middle of a transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_a_reader_lets_grow_is_warned_of() {
-    let (_directory, path, url) = file();
+    // Larger than the memory that a container has for files.
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("locks.db");
+    let url = format!("sqlite:{}", path.display());
     let _client = Client::connect(&url).await.unwrap();
     let [writer, reader] = [(); 2].map(|()| Connection::open(&path).unwrap());
     let read = "BEGIN; SELECT count(*) FROM heads";

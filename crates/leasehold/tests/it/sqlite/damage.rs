@@ -191,7 +191,7 @@ fn damage(database: &Connection, name: &str, random: &mut fastrand::Rng) {
 /// repair everything.
 #[tokio::test]
 async fn random_damage_is_an_error_of_its_own_name_until_it_is_repaired() {
-    let fixture = FileFixture::in_memory();
+    let fixture = FileFixture::new();
     // It stands still, so nothing ends.
     let store = fixture.open_with_clock(ManualClock::new()).await;
     let (database, mut random) = (fixture.database(), fastrand::Rng::with_seed(1));
