@@ -4,14 +4,19 @@
 //! cargo run -p leasehold --example testing
 //! ```
 //!
-//! `docs/testing.md` describes each step.
+//! `docs/testing.md` has the rules for such tests.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::ManualClock;
 use leasehold::store::MemoryStore;
 use leasehold::{Client, ErrorKind, LeaseOptions, Ran, State};
+use tokio::task::yield_now;
+
+/// The ttl of a client without another setting.
+const TTL: Duration = Duration::from_secs(30);
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -50,10 +55,12 @@ impl World {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> leasehold::Result<()> {
+async fn main() -> Result<(), Box<dyn Error>> {
     one_process_writes_the_report_of_a_day().await?;
     a_lock_is_free_when_the_lease_of_a_dead_holder_has_ended().await?;
-    work_ends_when_its_lock_is_lost().await
+    a_process_waits_while_the_holder_renews_its_lease().await?;
+    work_ends_when_its_lock_is_lost().await?;
+    Ok(())
 }
 
 async fn one_process_writes_the_report_of_a_day() -> leasehold::Result<()> {
@@ -81,6 +88,40 @@ async fn a_lock_is_free_when_the_lease_of_a_dead_holder_has_ended() -> leasehold
     assert!(mutex.try_lock().await?.is_some());
     println!("a lock is free when the lease of a dead holder has ended");
     Ok(())
+}
+
+async fn a_process_waits_while_the_holder_renews_its_lease() -> Result<(), Box<dyn Error>> {
+    let world = World::new();
+    let (holder, next) = (world.process().await?, world.process().await?);
+    let held = holder.mutex("orders/42")?.lock().await?;
+    let mutex = next.mutex("orders/42")?;
+    let waiter = mutex.clone();
+    let waiting = tokio::spawn(async move { waiter.lock().await });
+    // One `.await` may not be enough: the task waits when it is in the queue.
+    while mutex
+        .inspect()
+        .await?
+        .is_none_or(|lock| lock.waiters.is_empty())
+    {
+        yield_now().await;
+    }
+    for _ in 0..6 {
+        world.clock.advance(TTL / 3);
+        settle().await;
+    }
+    assert!(held.state().is_held());
+    assert!(!waiting.is_finished());
+    held.release().await?;
+    waiting.await??.release().await?;
+    println!("a process waits while the holder renews its lease");
+    Ok(())
+}
+
+/// Lets the tasks run, such as those that renew leases: the runtime has one thread, so each yield is a turn of each task.
+async fn settle() {
+    for _ in 0..50 {
+        yield_now().await;
+    }
 }
 
 async fn work_ends_when_its_lock_is_lost() -> leasehold::Result<()> {

@@ -95,6 +95,52 @@ impl Clock for BootClock {
 /// clock.advance(Duration::from_secs(3));
 /// assert_eq!(clock.now().since(before), Duration::from_secs(3));
 /// ```
+///
+/// All times of a client with this clock follow it: leases, renewals, retries, and limits such as those of
+/// [`lock_timeout`](crate::Mutex::lock_timeout) and [`shutdown`](crate::Client::shutdown). A limit passes only when the test
+/// advances the clock: spawn the call, then advance. One time is real: an observer, such as [`Leaders`](crate::Leaders),
+/// pauses for a few milliseconds after a burst of changes.
+///
+/// * The tasks run while the test awaits, and one `.await` may not be enough. On a runtime of one thread each `yield_now` of
+///   Tokio lets every task run once.
+/// * A waiting [`lock`](crate::Mutex::lock) repeats its request up to 1 % of the lease and 52 ms after its end.
+/// * A renewed lease is held over steps of at most a third of its ttl, if its renewal runs after each step.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # use std::sync::Arc;
+/// # use std::time::Duration;
+/// # use leasehold::clock::ManualClock;
+/// # use leasehold::store::MemoryStore;
+/// # use leasehold::{Client, LeaseOptions};
+/// # let clock = ManualClock::new();
+/// # let store = Arc::new(MemoryStore::with_clock(Arc::new(clock.clone())));
+/// # let client = || Client::builder().clock(Arc::new(clock.clone())).connect(Arc::clone(&store));
+/// # let (a, b) = (client().await?, client().await?);
+/// use tokio::task::yield_now;
+///
+/// let lease = Duration::from_secs(30);
+/// let fixed = LeaseOptions::new().fixed(lease);
+/// let _dead = a.mutex("report")?.with(fixed)?.lock().await?;
+///
+/// let mutex = b.mutex("report")?;
+/// let waiter = mutex.clone();
+/// let waiting = tokio::spawn(async move { waiter.lock().await });
+/// while mutex.inspect().await?.is_none_or(|lock| lock.waiters.is_empty()) {
+///     yield_now().await; // until the task is in the queue
+/// }
+/// clock.advance(lease + Duration::from_secs(1));
+/// let guard = waiting.await.expect("the task ends")?;
+///
+/// for _ in 0..360 {
+///     clock.advance(Duration::from_secs(10)); // an hour, in thirds of the ttl
+///     for _ in 0..50 {
+///         yield_now().await; // until the renewal has its reply
+///     }
+/// }
+/// assert!(guard.state().is_held());
+/// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<Manual>);
 
@@ -111,7 +157,7 @@ impl ManualClock {
         Self::default()
     }
 
-    /// Advances the clock and wakes the tasks whose instant has come. They run when the test awaits.
+    /// Advances the clock and wakes the tasks whose instant has come. They run while the test awaits.
     pub fn advance(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.0.nanos.fetch_add(nanos, Ordering::SeqCst);

@@ -60,6 +60,9 @@ impl MemoryStore {
 
     /// An empty store on another clock, for tests that control the time. Its clients need the same clock:
     /// [`ClientBuilder::clock`](crate::ClientBuilder::clock).
+    ///
+    /// A time such as [`LockInfo::since`](crate::LockInfo::since) and [`Completion::started`](crate::Completion::started) is
+    /// the time of the machine at this call, plus what has passed on the clock since.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -76,6 +76,7 @@ fn each_that_ends_prints_what_it_shows() {
             "testing",
             "one process writes the report of a day\n\
              a lock is free when the lease of a dead holder has ended\n\
+             a process waits while the holder renews its lease\n\
              work ends when its lock is lost\n",
         ),
     ] {
