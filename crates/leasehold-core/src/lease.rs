@@ -298,6 +298,13 @@ impl Lease {
         self.holds.ttl(now, renewal)
     }
 
+    /// The longest time for which a renewal keeps a renewed hold.
+    #[must_use]
+    pub fn longest_renewal(&self) -> Duration {
+        let ttl = self.ttl.as_duration();
+        ttl.saturating_sub(time::drift(ttl) + self.whole.margin())
+    }
+
     /// When the next renewal is due, or was.
     #[must_use]
     pub const fn due(&self) -> Instant {

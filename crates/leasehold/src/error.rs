@@ -84,7 +84,10 @@ pub enum ErrorKind {
     Conflict,
     /// This store, system or build of the crate cannot do that.
     Unsupported,
-    /// The lease was lost, or is too short for the request. Stop the work: another client may hold the lock.
+    /// The lease was lost, or ends too early for the request. Stop the work: another client may hold the lock.
+    ///
+    /// The message has the cause. [`Guard::state`](crate::Guard::state) has it as a [`Cause`](crate::Cause), which is
+    /// `Released` after a shutdown of the client.
     Lost,
     /// Too few of many masters replied or granted the lock. It does not mean that another client holds the lock.
     NoQuorum,

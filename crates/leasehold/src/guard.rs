@@ -10,7 +10,7 @@ use leasehold_core::acquisition::Numbering;
 use leasehold_core::{Cause, Instant, LeaseId, NewNote, State, StateKind, Token};
 
 use crate::driver::hold::Hold;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, config};
 
 /// A lock that is held, until it is released, dropped or lost. [`Leadership`](crate::Leadership), [`Run`](crate::Run),
 /// [`Permit`](crate::Permit) and the guards of a [`RwLock`](crate::RwLock) deref to it.
@@ -82,7 +82,7 @@ impl Guard {
     }
 
     /// The time until [`Guard::deadline`]; zero if it has passed. A renewed lease is lost earlier, a third of its ttl
-    /// before the deadline.
+    /// before the deadline: [`State::Held`] has that instant.
     #[must_use]
     pub fn time_left(&self) -> Duration {
         self.hold.driver.context.clock.now().until(self.deadline())
@@ -128,7 +128,8 @@ impl Guard {
     /// Waits until the lease is lost, and returns the cause.
     ///
     /// For a renewed lease that is a third of its ttl *before* the store can grant the lock to another,
-    /// unless the store itself replied that the lease has ended. Use the time to stop.
+    /// unless the store itself replied that the lease has ended. Use the time to stop. Then release or drop the guard:
+    /// the store may keep the lease until it expires, and others wait.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -187,8 +188,9 @@ impl Guard {
 
     /// Makes sure that the lease lasts for at least `duration` more; renews it immediately if it does not.
     ///
-    /// Call it before a step that must not be cut off. For a renewed lease `duration` can be at most two thirds of the
-    /// ttl, 20 s of the default 30 s, because the lease is given up after that time.
+    /// Call it before a step that must not be cut off. A renewed lease is given up when a third of its ttl is left, so
+    /// `duration` must be less than two thirds of the ttl, by 1 % of the ttl and the time of a renewal: at most 19.6 s of
+    /// the default 30 s if the store replies within 90 ms.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -205,8 +207,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] if the lease is lost or cannot last that long, [`ErrorKind::Unreachable`]
-    /// or the store's own error if it could not be renewed.
+    /// [`ErrorKind::Lost`] if the lease is lost or ends before, [`ErrorKind::InvalidConfig`] if no renewal makes a lease of
+    /// this ttl last that long, [`ErrorKind::Unreachable`] or the store's own error if it could not be renewed.
     ///
     /// # Cancel safety
     ///
@@ -220,12 +222,13 @@ impl Guard {
             if self.lasts(duration)? {
                 return Ok(());
             }
+            if duration > self.hold.lease.lock().lease.longest_renewal() {
+                let message = format!("its ttl is too short for {duration:?}; choose a longer one");
+                return Err(self.name_error(config::invalid(message)));
+            }
         }
-        let error = Error::new(
-            ErrorKind::Lost,
-            format!("the lease cannot last {duration:?} more; acquire the lock with a longer ttl"),
-        );
-        Err(self.name_error(error))
+        let message = format!("the lease cannot last {duration:?} more; acquire the lock again");
+        Err(self.name_error(Error::new(ErrorKind::Lost, message)))
     }
 
     fn lasts(&self, duration: Duration) -> Result<bool> {

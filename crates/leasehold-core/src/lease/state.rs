@@ -10,7 +10,8 @@ use crate::time::Instant;
 pub enum State {
     /// The lock is held.
     Held {
-        /// Until when it is certainly held.
+        /// When it is given up unless it is renewed: a margin, which is a third of the ttl if not set, before the deadline.
+        /// A fixed lease has no margin.
         until: Instant,
     },
     /// The lock is held, but may soon be lost: a renewal failed or is overdue.
@@ -21,6 +22,8 @@ pub enum State {
         cause: Cause,
     },
     /// The lock must not be relied on. This is final.
+    ///
+    /// The lease is no longer renewed. The store may keep it until it expires, or until the guard is released or dropped.
     Lost(Cause),
 }
 

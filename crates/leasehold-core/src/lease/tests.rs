@@ -100,6 +100,13 @@ fn a_reply_to_a_renewal_after_the_margin_is_too_late() {
 }
 
 #[test]
+fn a_renewal_keeps_a_lease_until_the_margin() {
+    let lease = renewed();
+    let until = at(0.0).after(lease.longest_renewal());
+    assert_eq!(lease.state(at(0.0)), State::Held { until });
+}
+
+#[test]
 fn a_fixed_lease_is_never_renewed_and_expires_at_its_deadline() {
     let until = time::deadline(at(0.0), ttl(10));
     let (mut lease, hold) =

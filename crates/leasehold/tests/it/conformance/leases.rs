@@ -60,7 +60,8 @@ pub(super) async fn ensure_renews_or_fails_with_the_reason(fixture: Fixture) {
     guard.ensure(Duration::from_secs(15)).await.unwrap();
     assert!(guard.deadline() >= before);
     let error = guard.ensure(Duration::from_secs(25)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert!(guard.state().is_held());
     mutex.revoke().await.unwrap();
     let error = guard.ensure(Duration::from_secs(25)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
