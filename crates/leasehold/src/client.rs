@@ -148,8 +148,9 @@ impl Client {
     /// The job with this name, which runs once in each period, from 1 s to 365 days, under the lock with this name. Sends
     /// no request. See [`Job`].
     ///
-    /// The library has no timer: each machine calls [`Job::run`] at the times of its own, such as `tokio::time::interval`
-    /// or cron, and the job runs on one of them.
+    /// The library has no timer: each machine calls [`Job::run`] at the times of its own, and the job runs on one of them.
+    /// The timers agree on the times, such as full hours. `tokio::time::interval` counts from the start of the program: one
+    /// that starts at 12:40 would do the run of 13:00.
     ///
     /// A job has *slots*, a period apart, by the clock of the store. A start belongs to the slot whose time is nearest, so
     /// the starts for one run may differ by less than half a period, lateness and clocks included. The slots start with
@@ -157,20 +158,21 @@ impl Client {
     /// periods without a completed run. Two runs can be close: [`LeaseOptions::min_hold`] keeps a distance.
     ///
     /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-    /// # let client = leasehold::Client::connect("memory:").await?;
     /// # async fn clean_up() -> leasehold::Result<()> { Ok(()) }
-    /// use std::time::Duration;
+    /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+    /// use leasehold::Client;
     ///
-    /// let hour = Duration::from_secs(60 * 60);
-    /// let job = client.job("clean-up", hour)?;
-    /// let mut ticks = tokio::time::interval(hour); // on every machine
-    /// loop {
-    ///     ticks.tick().await;
-    ///     let _ = job.run(async |_run| clean_up().await).await?; // done, here or elsewhere
-    /// #   break;
+    /// /// Cleans up at each full hour, on one of the machines that call this.
+    /// async fn clean_up_hourly(client: &Client) -> leasehold::Result<()> {
+    ///     let hour = Duration::from_secs(60 * 60);
+    ///     let job = client.job("clean-up", hour)?.anchor(UNIX_EPOCH)?;
+    ///     loop {
+    ///         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    ///         let passed = Duration::from_secs(now.as_secs() % hour.as_secs());
+    ///         tokio::time::sleep(hour - passed).await;
+    ///         let _ = job.run(async |_run| clean_up().await).await?; // done, here or elsewhere
+    ///     }
     /// }
-    /// # Ok::<(), leasehold::Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors

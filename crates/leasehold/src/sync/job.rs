@@ -55,6 +55,10 @@ use crate::{Completion, Error, ErrorKind, Guard, LeaseOptions, Result, config};
 /// let _ = migration.run(async |_run| clean_up().await).await?; // done, here or elsewhere
 /// # Ok::<(), Box<dyn Error>>(()) }).unwrap();
 /// ```
+///
+/// A program may also poll, such as once in a minute: it catches up on a run that was missed or has failed. Each call sends
+/// one request, and returns [`Ran::Before`] when the run is complete. The first poll that belongs to a slot starts its run,
+/// so the [anchor](Job::anchor) is the lead after the time of the run: for a daily run at 02:00 it is 05:15.
 #[derive(Clone, Debug)]
 pub struct Job {
     mutex: Mutex,
@@ -84,9 +88,16 @@ impl Job {
         })
     }
 
-    /// The same job with a slot at this time, and at every period before and after it: the times of its timer. A start
-    /// belongs to a slot from 3 h 15 min before its time, or half a period if that is less, until as long before the next
-    /// slot. So a trial by hand in the afternoon belongs to the slot of the last night.
+    /// The same job with a slot at this time, and at every period before and after it: the times of its timer.
+    /// [`UNIX_EPOCH`] stands for full hours, and for midnight in UTC.
+    ///
+    /// A start belongs to a slot from a *lead* before its time until a lead before the time of the next slot. The lead is
+    /// half a period, but at most 3 h 15 min. So a trial by hand in the afternoon belongs to the slot of the last night.
+    ///
+    /// | period | anchor | starts | belong to the run of |
+    /// |---|---|---|---|
+    /// | an hour | `UNIX_EPOCH` | from 12:30 to 13:30 | 13:00 |
+    /// | a day | `UNIX_EPOCH` | from 20:45 to 20:45 of the next day, in UTC | midnight |
     ///
     /// # Errors
     ///
@@ -161,9 +172,10 @@ impl Job {
     /// The work is complete if it returns `Ok`. An `Err` leaves no record, and another client may do the work. The work is
     /// dropped when the lease is lost, as by [`Mutex::run`], which also describes the form of the closure.
     ///
-    /// The call returns the error of the work, or one of this library. So the error type of the work needs
-    /// `From<leasehold::Error>`: `leasehold::Error` itself, `Box<dyn std::error::Error>`, `anyhow::Error`, or an enum with
-    /// such a variant. If the work calls no function that returns it, its last expression names the type:
+    /// The call returns the error of the work, or one of this library, and does not nest them as [`Mutex::run`] does. So the
+    /// error type of the work needs `From<leasehold::Error>`: `leasehold::Error` itself, `Box<dyn std::error::Error>`,
+    /// `anyhow::Error`, or an enum with such a variant. If the work calls no function that returns it, its last expression
+    /// names the type:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
