@@ -24,7 +24,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ = interrupt.recv() => println!("ending: Ctrl-C"),
     }
 
-    // Releases all leases in batches and ends all waits. Guards read lost, so the worker also stops.
+    // Releases all leases in batches and ends all waits. Guards read lost, so the work is dropped. A program that lets the
+    // worker end its batch waits for it first.
     let released = client.shutdown(Duration::from_secs(5)).await?;
     println!("released {released}");
     worker.await??;
@@ -40,10 +41,10 @@ async fn work(client: Client) -> leasehold::Result<()> {
         });
         match batch.await {
             Ok(()) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::ShutDown) => {
-                println!("worker: {error}");
-                return Ok(());
-            }
+            // During the work, by the shutdown or another loss. After a shutdown the next call has the kind below.
+            Err(error) if error.kind() == ErrorKind::Lost => println!("worker: {error}"),
+            // While it waited for the lock, or after the shutdown.
+            Err(error) if error.kind() == ErrorKind::ShutDown => return Ok(()),
             Err(error) => return Err(error),
         }
     }

@@ -406,6 +406,10 @@ impl Client {
     /// present and later waiters get [`ErrorKind::ShutDown`]. The nodes of a watchdog forget the client. Returns the number
     /// of leases that were held and are released.
     ///
+    /// [`Mutex::run`], [`Job::run`] and [`Guard::run`](crate::Guard::run) drop their work, and return [`ErrorKind::Lost`]. A
+    /// service that lets its work end accepts no more work, releases its leaderships, waits for the work, and then shuts
+    /// down.
+    ///
     /// Without a shutdown, dropped guards release in the background, and a program that returns from `main`
     /// waits up to two seconds for them. A program that ends by [`std::process::exit`] or by a signal does not wait: its
     /// locks are free when their leases expire.

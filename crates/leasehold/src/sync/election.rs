@@ -151,7 +151,8 @@ impl Election {
         Ok(guard.map(|guard| Leadership::begin(guard, value)))
     }
 
-    /// The leader at this moment. `None`: nobody leads, or the leader has not proclaimed a value yet.
+    /// The leader at this moment. `None`: nobody leads, or the leader has not proclaimed a value yet. It is this client if
+    /// `leader.lease.client` is its [`id`](crate::Client::id).
     ///
     /// If the store loses its last writes, a second call may return an earlier term or value; those of
     /// [`Election::observe`] never go back.
@@ -224,6 +225,34 @@ fn check(value: &str) -> Result<()> {
 /// leadership.proclaim("10.0.0.7:8081").await?; // another value
 /// leadership.release().await?;
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
+/// ```
+///
+/// The handlers of a service share it, and check its [state](Guard::state) for each request. [`Election::leader`] and
+/// [`Leaders`] do not replace this check: they may name this process after it has lost the leadership. When the last
+/// reference is dropped, the leadership is released.
+///
+/// ```
+/// use std::sync::Arc;
+/// use leasehold::{Election, Leadership, Result, Token};
+/// use tokio::sync::watch;
+///
+/// type Current = Option<Arc<Leadership>>;
+///
+/// /// Leads, and lends the leadership to the handlers.
+/// async fn lead(election: &Election, current: &watch::Sender<Current>) -> Result<()> {
+///     let leadership = Arc::new(election.campaign("10.0.0.7:8080").await?);
+///     current.send_replace(Some(Arc::clone(&leadership)));
+///     let cause = leadership.lost().await;
+///     current.send_replace(None);
+///     println!("not leading: {cause}");
+///     Ok(()) // and campaign again
+/// }
+///
+/// /// The term in which a handler serves a request. `None`: this process does not lead at this instant.
+/// fn term(current: &watch::Receiver<Current>) -> Option<Token> {
+///     let leadership = current.borrow().clone()?;
+///     (!leadership.state().is_lost()).then(|| leadership.term())
+/// }
 /// ```
 #[derive(Debug)]
 #[must_use = "bind it to `_leadership`: `let _` drops it, which ends the leadership"]
@@ -344,6 +373,9 @@ impl Leaders {
     /// # Errors
     ///
     /// As the store replies, and [`ErrorKind::ShutDown`] after a shutdown of the client. Transient errors are waited for.
+    ///
+    /// After an error the next call reads the store again, without a pause: a loop pauses, and ends with
+    /// [`ErrorKind::ShutDown`].
     ///
     /// # Cancel safety
     ///
