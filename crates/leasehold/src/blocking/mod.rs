@@ -8,7 +8,7 @@
 //! | `lock` and its variants of a mutex; `release`, `ensure`, `lost` of a guard; `shutdown` | the method of the same name, without `.await` |
 //! | methods that are not async, such as [`token`](crate::Guard::token) and [`state`](crate::Guard::state) | the method of the async type, which [`Client`], [`Mutex`] and [`Guard`] deref to |
 //! | `run` and its variants of a mutex | `lock`, the work, `release` |
-//! | every other async method: jobs, elections, latches, [`inspect`](crate::Mutex::inspect), [`locks`](crate::Client::locks) | `client.block_on(mutex.inspect())` |
+//! | every other async method: semaphores, read-write locks, sets of locks, jobs, elections, latches, [`inspect`](crate::Mutex::inspect), [`locks`](crate::Client::locks) | `client.block_on(mutex.inspect())` |
 //!
 //! A method whose future is not a `Result`, such as [`lost`](crate::Guard::lost) of a leadership, is called in a block:
 //! `client.block_on(async { Ok::<_, Error>(leadership.lost().await) })`.
@@ -107,7 +107,11 @@ impl Client {
     }
 
     /// Waits on this thread for a future of this library, or for one that awaits such futures. Locks that it acquires
-    /// belong to this thread. Leaderships and runs end with their client: keep the client as long as they are needed.
+    /// belong to this thread.
+    ///
+    /// When the last client, mutex and guard of this module is dropped, everything else that the client holds is released,
+    /// and reads [`Lost`](crate::State::Lost): leaderships, runs, permits, readers, writers, sets and async guards. Keep the
+    /// client as long as they are needed.
     ///
     /// ```
     /// use leasehold::blocking::Client;

@@ -118,6 +118,10 @@ impl ClientBuilder {
     }
 
     /// The password of the store; takes the place of one in the URL.
+    ///
+    /// The variables `LEASEHOLD_PASSWORD` and `LEASEHOLD_STORE` are those of the command: the library does not read them.
+    /// Without a password, a PostgreSQL store reads `PGPASSWORD`, the file of `?passfile=` or `PGPASSFILE`, or `~/.pgpass`,
+    /// and a bucket the variables of its service.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.config.password = Some(Secret::new(password));
         self
@@ -131,6 +135,9 @@ impl ClientBuilder {
 
     /// The authorities that are trusted for a store over TLS, as certificates in PEM; those of the system if neither
     /// this nor the URL names any. Takes the place of the file in the URL.
+    ///
+    /// TLS is that of `rustls` with `ring`. Stores on Redis use the crypto provider of the process instead, and install
+    /// `ring` if there is none: a program needs to install none, or does so before it connects.
     pub fn tls_ca(mut self, pem: impl Into<String>) -> Self {
         self.config.tls_ca = Some(pem.into());
         self

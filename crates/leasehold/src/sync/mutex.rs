@@ -167,7 +167,8 @@ impl Mutex {
     ///
     /// The work is dropped at its next `.await` when the lease is lost. After a pause of the process, the
     /// lease is checked before the work goes on. A panic in the work releases the lock. Work that computes for long, or
-    /// blocks its thread, delays the renewals: it belongs into `spawn_blocking`.
+    /// blocks its thread, delays the renewals: it belongs into `spawn_blocking`. The future is `Send` if the work is, so it
+    /// can be spawned.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

@@ -45,12 +45,14 @@ use crate::{Guard, LeaseOptions, Result};
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 ///
-/// Readers of one client share a lease: for 20 ms after its grant, further readers join it without a request, and it may
-/// stay for that long after the last of them. So a writer elsewhere waits at most 20 ms longer than for the readers. The
-/// readers between two writers have the same [token](Guard::token), larger than that of the writer before them, and smaller
-/// than that of the next one.
+/// Readers of one client with the same [`LeaseOptions`] share a lease: for 20 ms after its grant, further readers join it
+/// without a request, and it may stay for that long after the last of them. So a writer elsewhere waits at most 20 ms
+/// longer than for the readers. Only their minimum holds may differ: the longest one counts. The readers between two
+/// writers have the same [token](Guard::token), larger than that of the writer before them, and smaller than that of the
+/// next one.
 ///
-/// A [`Mutex`] with the same name [describes](Mutex::inspect), [observes](Mutex::events) and [revokes](Mutex::revoke) it.
+/// `client.mutex(name)` with the same name [describes](Mutex::inspect), [observes](Mutex::events) and
+/// [revokes](Mutex::revoke) it.
 ///
 /// An [`Owner`](crate::Owner) has no effect. A task that has a [`ReadGuard`] and waits for a [`WriteGuard`] waits for itself:
 /// use [`upgradable_read`](Self::upgradable_read).
@@ -280,6 +282,9 @@ impl ReadGuard {
 
 impl UpgradableReadGuard {
     /// Becomes the writer, before all that wait, as soon as the other readers have left. Readers that come meanwhile wait.
+    ///
+    /// The wait has no limit. Under `tokio::time::timeout` the lock is released at the limit, whereas
+    /// [`try_upgrade`](Self::try_upgrade) returns the guard.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

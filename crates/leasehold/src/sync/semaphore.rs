@@ -39,7 +39,8 @@ use crate::{ErrorKind, Guard, LeaseOptions, Result, config};
 /// # Ok::<(), leasehold::Error>(()) }).unwrap();
 /// ```
 ///
-/// A [`Mutex`] with the same name [describes](Mutex::inspect), [observes](Mutex::events) and [revokes](Mutex::revoke) it.
+/// `client.mutex(name)` with the same name [describes](Mutex::inspect), [observes](Mutex::events) and
+/// [revokes](Mutex::revoke) it.
 ///
 /// Each acquisition is a lease of its own: an [`Owner`](crate::Owner) has no effect. A task that holds permits and waits for
 /// more can wait for ever, as others may do the same: see [`Permit::resize`].
