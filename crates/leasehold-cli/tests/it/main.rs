@@ -17,6 +17,7 @@ mod languages;
 mod listings;
 mod loss;
 mod mistakes;
+mod other_job;
 mod other_user;
 mod packaging;
 mod redlock;

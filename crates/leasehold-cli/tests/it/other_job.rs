@@ -1,0 +1,160 @@
+//! Starts of a job under the name of another one.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::tools::{Fixture, RunToEnd, code, stderr};
+
+/// The name of another job is not a reason to be silent, not even for a quiet run whose command does not exist.
+#[test]
+fn a_start_under_the_name_of_another_job_says_so() {
+    let fixture = Fixture::with_file();
+    let quiet = |args: &[&str], command: &str| {
+        let mut call = fixture.leasehold([args, &["-q", "report", "--", command]].concat());
+        let output = call.run_to_end();
+        (output.status.code().unwrap(), stderr(&output))
+    };
+    for (kind, other, this, recorded) in [
+        (
+            &["run", "--every", "1d"][..],
+            &["run", "--every", "1d"][..],
+            "no-such-command --every 1d",
+            "true --every 1d",
+        ),
+        (
+            &["once", "--key", "v1"],
+            &["once", "--key", "v1"],
+            "no-such-command",
+            "true",
+        ),
+    ] {
+        assert_eq!(quiet(kind, "/bin/true"), (0, String::new()));
+        let (code, message) = quiet(other, "no-such-command");
+        assert_eq!(code, 0);
+        let lines: Vec<_> = message.lines().collect();
+        assert!(
+            lines[0].ends_with(", true; the command was not run"),
+            "{message}"
+        );
+        let expected = format!(
+            ": the record is of a run of {recorded}, and this is {this}; if they are two jobs, give one of them another name"
+        );
+        assert!(lines[1].ends_with(&expected), "{message}");
+        assert_eq!(quiet(kind, "true"), (0, String::new()));
+    }
+    // Another period.
+    assert_eq!(
+        code(&mut fixture.leasehold(["jobs", "--reset", "report"])),
+        0
+    );
+    let (_, message) = quiet(&["run", "--every", "1s"], "true");
+    assert_eq!(message, "");
+    let (_, message) = quiet(&["run", "--every", "1h"], "true");
+    assert!(
+        message.contains("the record is of a run of true --every 1s, and this is true --every 1h"),
+        "{message}"
+    );
+    // Another anchor, but not another time of the same slots.
+    let reset = ["jobs", "--reset", "report"];
+    assert_eq!(code(&mut fixture.leasehold(reset)), 0);
+    let daily = |anchor: &str| quiet(&["run", "--every", "1d", "--anchor", anchor], "true").1;
+    assert_eq!(daily("02:00"), "");
+    assert_eq!(daily("2026-01-05T02:00:00Z"), "");
+    assert_eq!(daily("2026-01-05T03:00+01:00"), "");
+    let message = daily("03:30");
+    assert!(
+        message.contains(" true --every 1d --anchor 20")
+            && message.contains("T02:00:00.000Z, and this is"),
+        "{message}"
+    );
+    assert!(message.contains(" --anchor 03:30:00; if they"), "{message}");
+}
+
+/// Two applications have a program and a job of the same name. An argument that differs in each night is no reason.
+#[test]
+fn a_start_of_a_program_at_another_path_says_so() {
+    let (server, fixture) = Fixture::redis();
+    for directory in ["shop", "blog"] {
+        std::fs::create_dir(fixture.path(directory)).unwrap();
+        let script = format!("#!/bin/sh\necho {directory} >> ran\n");
+        let file = fixture.path(&format!("{directory}/cleanup"));
+        std::fs::write(&file, script).unwrap();
+        std::fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
+    }
+    let started = |name: &str, command: &str| {
+        let args = ["run", "-q", "--every", "1d", name, "--"];
+        let command = command.split(' ');
+        let output = { fixture.leasehold(args.into_iter().chain(command)) }.run_to_end();
+        assert_eq!(output.status.code(), Some(0));
+        stderr(&output)
+    };
+    let path = |directory: &str| fixture.path(directory).join("cleanup");
+    let [shop, blog] = ["shop", "blog"].map(|it| path(it).display().to_string());
+    for before in [
+        "",
+        "sh -eu ",
+        "timeout 60 ",
+        "flock .lock ",
+        "env A=1 nice -n 5 sh ",
+    ] {
+        let name = format!("a{before}").trim().to_owned();
+        let command = |path: &str, date| format!("{before}{path} {date}");
+        assert_eq!(started(&name, &command(&shop, "2026-11-26")), "");
+        assert_eq!(started(&name, &command("./shop/cleanup", "2026-11-27")), "");
+        let message = started(&name, &command("blog/cleanup", "2026-11-27"));
+        let expected = format!(
+            "{name}: the record is of a run of {shop} --every 1d, and this is {blog} --every 1d; if they"
+        );
+        assert!(message.contains(&expected), "{message}");
+    }
+    // Where the search path finds it is no matter, and nor is a record of an older version.
+    assert_eq!(started("a", "cleanup"), "");
+    let key = "leasehold:{default:a}:completion";
+    let record = server.cli(&["GET", key]);
+    let older = record.replace(&format!(" path={shop}"), "");
+    assert_ne!(older, record);
+    server.cli(&["SET", key, older.trim()]);
+    assert_eq!(started("a", &blog), "");
+    assert_eq!(fixture.read("ran"), "shop\n".repeat(5));
+}
+
+/// One shell runs the texts of many jobs, and one interpreter their modules. A text may have a password.
+#[test]
+fn a_start_of_another_text_or_module_says_so() {
+    let (server, fixture) = Fixture::redis();
+    let python = fixture.path("python");
+    std::fs::write(&python, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(python, Permissions::from_mode(0o755)).unwrap();
+    let started = |name: &str, command: &[&str]| {
+        let args = [&["run", "-q", "--every", "1d", name, "--"][..], command].concat();
+        let output = fixture.leasehold(args).run_to_end();
+        assert_eq!(output.status.code(), Some(0));
+        stderr(&output)
+    };
+    for (name, recorded, other) in [
+        (
+            "text",
+            ["sh", "-euc", "true secret"],
+            ["sh", "-euc", "false"],
+        ),
+        ("module", ["./python", "-m", "a"], ["./python", "-m", "b"]),
+    ] {
+        assert_eq!(started(name, &recorded), "");
+        let with_date = [&recorded[..], &["2026-11-27"]].concat();
+        assert_eq!(started(name, &with_date), "");
+        let message = started(name, &other);
+        assert!(
+            message.contains("; the command was not run")
+                && message.contains("; if they are two jobs, give one of them another name"),
+            "{message}"
+        );
+        let is_named =
+            message.contains("a run of python -m a --every 1d, and this is python -m b ");
+        assert_eq!(is_named, name == "module", "{message}");
+    }
+    let record = server.cli(&["GET", "leasehold:{default:text}:completion"]);
+    assert!(
+        record.contains(" path=sh%20-c%20#") && !record.contains("secret"),
+        "{record}"
+    );
+}
