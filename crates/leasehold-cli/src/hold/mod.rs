@@ -239,5 +239,6 @@ fn program_of_caller() -> Program {
     Program {
         name: name.unwrap_or_else(|| "leasehold".to_owned()),
         path: None,
+        task: None,
     }
 }

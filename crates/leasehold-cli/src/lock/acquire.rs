@@ -44,7 +44,7 @@ impl Request<'_> {
             }
         };
         let mut job = job.with(lease)?;
-        if let Some(path) = &self.program.path {
+        if let Some(path) = self.program.recorded_path() {
             job = job.program_path(path);
         }
         if let Some(delay) = options.retry_after {

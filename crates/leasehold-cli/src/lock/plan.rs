@@ -138,7 +138,7 @@ impl<'a> Plan<'a> {
         let programs = program.unless_recorded(run);
         let is_same = programs.is_none() && is_same_period && anchor.is_none();
         let (recorded_program, program) =
-            programs.unwrap_or((run.program.as_str(), program.name.as_str()));
+            programs.unwrap_or_else(|| (run.program.clone(), program.name.clone()));
         let job = |program: &str, period: Option<Duration>, anchor: Option<String>| {
             let every = output::optional(" --every ", period.map(duration::format));
             let anchor = output::optional(" --anchor ", anchor);
@@ -147,8 +147,8 @@ impl<'a> Plan<'a> {
         let recorded = anchor.and(run.slot).and_then(output::rfc3339);
         (!is_same).then(|| {
             (
-                job(recorded_program, run.period, recorded),
-                job(program, period, anchor.map(|anchor| anchor.to_string())),
+                job(&recorded_program, run.period, recorded),
+                job(&program, period, anchor.map(|anchor| anchor.to_string())),
             )
         })
     }

@@ -158,3 +158,62 @@ fn a_start_of_another_text_or_module_says_so() {
         "{record}"
     );
 }
+
+/// The name of a day is not a task, and neither is a record of an older version without one.
+#[test]
+fn a_start_of_another_task_of_a_script_says_so() {
+    let (server, fixture) = Fixture::redis();
+    std::fs::write(fixture.path("manage.py"), "").unwrap();
+    let started = |name: &str, command: &str| {
+        let args = ["run", "-q", "--every", "1d", name, "--"];
+        let command = command.split(' ');
+        let output = { fixture.leasehold(args.into_iter().chain(command)) }.run_to_end();
+        assert_eq!(output.status.code(), Some(0));
+        stderr(&output)
+    };
+    let script = fixture.path("manage.py").display().to_string();
+    for (name, command, shown) in [
+        ("script", "sh manage.py", script.as_str()),
+        ("program", "true", "true"),
+    ] {
+        let with = |arguments: &str| format!("{command} {arguments}");
+        assert_eq!(started(name, &with("db_report 2026-11-26")), "");
+        assert_eq!(started(name, &with("db_report 2026-11-27")), "");
+        // A program that starts it, or its path, is not another job.
+        assert_eq!(
+            started(name, &format!("timeout 60 {command} db_report")),
+            ""
+        );
+        let message = started(name, &with("billing"));
+        let expected = format!(
+            "{name}: the record is of a run of {shown} db_report --every 1d, and this is {shown} billing --every 1d; if they"
+        );
+        assert!(message.contains(&expected), "{message}");
+    }
+    assert_eq!(started("script", &format!("sh {script} db_report")), "");
+    let key = |name: &str| format!("leasehold:{{default:{name}}}:completion");
+    for argument in [
+        "Mon",
+        "Tuesday",
+        "Jan",
+        "user:secret",
+        "DECEMBER",
+        "1st",
+        "./eu",
+        "-v",
+    ] {
+        let name = argument.trim_start_matches("./");
+        assert_eq!(
+            started(&format!("of{name}"), &format!("true {argument}")),
+            ""
+        );
+        let record = server.cli(&["GET", &key(&format!("of{name}"))]);
+        assert!(record.contains(" path=true label="), "{record}");
+    }
+    let key = key("script");
+    let record = server.cli(&["GET", &key]);
+    let older = record.replace("%20db_report", "");
+    assert_ne!(older, record);
+    server.cli(&["SET", &key, older.trim()]);
+    assert_eq!(started("script", "sh manage.py billing"), "");
+}
