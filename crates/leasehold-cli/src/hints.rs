@@ -21,6 +21,12 @@ const PERIOD_MISSING: &str = "'--anchor', '--retry-after', '--keep', '--done-exi
 const KEY_MISSING: &str =
     "the key stands behind its option: 'leasehold once NAME --key KEY COMMAND'";
 
+/// The hints for a key and a value that are arguments of the command.
+const KEY_BEHIND: &str =
+    "'--key' stands before COMMAND and --: 'leasehold once NAME --key KEY COMMAND'";
+const VALUE_BEHIND: &str =
+    "'--value' stands before COMMAND and --: 'leasehold elect NAME --value TEXT COMMAND'";
+
 /// The hint for a wait that is refused and limited.
 const WAIT_CONFLICT: &str = "-n does not wait, and -w waits: leave one out";
 
@@ -148,7 +154,11 @@ fn hint(error: &clap::Error, arguments: &[OsString], cli: &Command) -> Option<St
         ErrorKind::MissingRequiredArgument if lacks(error, "<COMMAND>") => {
             return of_missing_command(arguments, cli);
         }
+        ErrorKind::MissingRequiredArgument if is_behind("--key", error, arguments) => KEY_BEHIND,
         ErrorKind::MissingRequiredArgument if lacks(error, "--key ") => KEY_MISSING,
+        ErrorKind::MissingRequiredArgument if is_behind("--value", error, arguments) => {
+            VALUE_BEHIND
+        }
         ErrorKind::MissingRequiredArgument if lacks(error, "--every ") => PERIOD_MISSING,
         ErrorKind::ArgumentConflict if error.to_string().contains("'--no-wait' cannot") => {
             WAIT_CONFLICT
@@ -182,6 +192,11 @@ fn lacks(error: &clap::Error, begin: &str) -> bool {
         Some(ContextValue::Strings(missing)) => missing.iter().any(|it| it.starts_with(begin)),
         _ => false,
     }
+}
+
+/// Whether a required option is missing, but stands behind the command, whose argument it is there.
+fn is_behind(option: &str, error: &clap::Error, arguments: &[OsString]) -> bool {
+    lacks(error, &format!("{option} ")) && value_of(option, arguments).is_some()
 }
 
 /// The message for text that is not UTF-8.

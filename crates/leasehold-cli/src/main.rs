@@ -98,7 +98,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
     let lock = cli.command.acquired().map(|(_, lock)| lock);
     connect::print_store(&cli.store, lock, cli.command.relies_on_records());
     if let Some(run) = cli.command.run_args() {
-        misplaced::warn_of_options(&run.command);
+        misplaced::warn_of_options(&run.command, &Cli::command());
     }
     match cli.command {
         Command::Watchdog(args) => match &args.command {

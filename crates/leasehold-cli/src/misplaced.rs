@@ -168,51 +168,77 @@ fn is_span(word: &str) -> bool {
     unit.len() < word.len() && !unit.is_empty() && unit.chars().all(|c| c.is_ascii_lowercase())
 }
 
-/// Options that only this program has, and that a command is given by mistake.
-const DISTINCTIVE: [&str; 5] = [
+/// Options of jobs, which hardly another program has, and that a command is given by mistake.
+const OF_JOBS: [&str; 5] = [
     "--anchor",
     "--at-least",
     "--no-record",
+    "--retry-after",
     "--skip-ok",
-    "--watchdog",
 ];
 
 /// Options that other programs also have.
-const COMMON: [&str; 5] = ["--every", "--namespace", "--on-lost", "--tenant", "--ttl"];
+const COMMON: [&str; 6] = [
+    "--every",
+    "--namespace",
+    "--no-wait",
+    "--on-lost",
+    "--tenant",
+    "--ttl",
+];
 
 /// Warns of options of this program behind the first word of a command: they are arguments of the command. Those that only
 /// this program has, or that have a value of it, are printed always; others only to a person. `--` before the command says
-/// that they are meant.
-pub(crate) fn warn_of_options(command: &[OsString]) {
-    let texts = texts(command);
-    let is_nested = |text: &&str| Path::new(text).file_name() == Some(OsStr::new("leasehold"));
-    if env::args_os().any(|argument| argument == "--") || texts.iter().any(is_nested) {
+/// that they are meant. Behind it, only options of a job are printed that the job does not have: it would run each time. An
+/// option that this subcommand does not take, such as `--every` of `elect`, is one of the command.
+pub(crate) fn warn_of_options(command: &[OsString], cli: &Command) {
+    let words = texts(command);
+    let is_nested = |word: &&str| Path::new(word).file_name() == Some(OsStr::new("leasehold"));
+    if words.iter().any(is_nested) {
         return;
     }
+    let option_at = |at: usize| words[at].split('=').next().unwrap_or_default();
     let has_value = |at: usize, option: &str, is_valid: fn(&str) -> bool| {
-        let value = match texts[at].strip_prefix(option) {
-            Some("") => texts.get(at + 1).copied(),
+        let value = match words[at].strip_prefix(option) {
+            Some("") => words.get(at + 1).copied(),
             rest => rest.and_then(|rest| rest.strip_prefix('=')),
         };
         value.is_some_and(is_valid)
     };
     let is_duration = |text: &str| duration::parse(text).is_ok();
+    let is_of_job =
+        |at: usize| OF_JOBS.contains(&option_at(at)) || has_value(at, "--every", is_duration);
     let is_ours = |at: usize| {
-        let option = texts[at].split('=').next().unwrap_or_default();
-        DISTINCTIVE.contains(&option)
+        option_at(at) == "--watchdog"
             || has_value(at, "--store", |url| redacted_url(url).is_ok())
-            || ["--every", "--ttl", "--wait"]
+            || ["--ttl", "--wait"]
                 .iter()
                 .any(|option| has_value(at, option, is_duration))
     };
     let is_person = io::stderr().is_terminal();
-    let found =
-        (1..texts.len()).find(|at| is_ours(*at) || is_person && COMMON.contains(&texts[*at]));
-    if let (Some(at), Some(program)) = (found, texts.first()) {
-        let option = texts[at].split('=').next().unwrap_or_default();
+    let arguments: Vec<_> = env::args_os().collect();
+    let subcommand = self::command(&arguments, cli).and_then(|name| cli.find_subcommand(name));
+    let takes = |option: &str| {
+        let own = subcommand.into_iter().flat_map(Command::get_arguments);
+        let mut known = cli.get_arguments().chain(own);
+        known.any(|known| is_named(known, option))
+    };
+    let escape = arguments.iter().position(|argument| argument == "--");
+    let own = texts(&arguments[..escape.unwrap_or_default()]);
+    let is_given = |option: &str| own.iter().any(|own| own.split('=').next() == Some(option));
+    let is_meant = |at: usize| match escape {
+        _ if !takes(option_at(at)) => true,
+        Some(_) => !is_of_job(at) || is_given(option_at(at)),
+        None => !(is_of_job(at) || is_ours(at) || is_person && COMMON.contains(&words[at])),
+    };
+    if let (Some(at), Some(program)) = ((1..words.len()).find(|at| !is_meant(*at)), words.first()) {
+        let option = option_at(at);
+        let fix = match escape {
+            Some(_) => "or the command by -c if that is meant",
+            None => "or -- before COMMAND",
+        };
         note!(
-            "leasehold: {option} behind COMMAND is an argument of {program}, not of leasehold: write it before NAME, or \
-             -- before COMMAND"
+            "leasehold: {option} behind COMMAND is an argument of {program}, not of leasehold: write it before NAME, {fix}"
         );
     }
 }

@@ -206,9 +206,14 @@ fn a_person_is_told_of_options_behind_the_command() {
     let warning = "leasehold: --every behind COMMAND is an argument of true, not of leasehold: write it before NAME, or \
                    -- before COMMAND\r\n";
     assert_eq!(told(&["job", "true", "--every", "1d"]), warning);
-    assert_eq!(told(&["job", "--", "true", "--every", "1d"]), "");
+    let by_shell = "or the command by -c if that is meant";
+    let escaped = warning.replace("or -- before COMMAND", by_shell);
+    assert_eq!(told(&["job", "--", "true", "--every", "1d"]), escaped);
+    assert_eq!(told(&["job", "--", "true", "--no-wait"]), "");
     let namespace = warning.replace("--every", "--namespace");
     assert_eq!(told(&["job", "true", "--namespace", "x"]), namespace);
+    let no_wait = warning.replace("--every", "--no-wait");
+    assert_eq!(told(&["job", "true", "--no-wait"]), no_wait);
 }
 
 /// As `sudo -E` does, which keeps HOME.
