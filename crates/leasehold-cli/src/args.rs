@@ -263,7 +263,8 @@ pub(crate) struct RunArgs {
         allow_negative_numbers = true
     )]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Exit with 0 without running the command if the lock is held elsewhere; wait only with -w
+    /// Exit with 0 without running the command if the lock is held elsewhere, even if the job is not complete; wait
+    /// only with -w
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(crate) skip_ok: bool,
     /// The action on the command when the lock is lost

@@ -51,7 +51,7 @@ async fn run_until(
         store,
         watchdog: watchdog.as_ref(),
         program: &program,
-        refusal: refusal(args),
+        refusal: refusal(args, plan),
     };
     let interruption = async || signals.next().await;
     let (client, guard) = match request.acquire(interruption).await? {
@@ -129,9 +129,11 @@ fn print_held(args: &RunArgs, held: Duration, stays_taken: bool) {
 }
 
 /// What a refusal of the lock means. `None`: it is not printed.
-fn refusal(args: &RunArgs) -> Option<&'static str> {
+fn refusal(args: &RunArgs, plan: &Plan<'_>) -> Option<&'static str> {
     match args.skip_ok {
         _ if args.lock.quiet => None,
+        // Its exit code is that of a complete run, for which a program may wait.
+        true if matches!(plan, Plan::Once(_)) => Some("skipped, and not complete"),
         true => args.lock.verbose.then_some("skipped"),
         false => Some("the command was not run"),
     }
