@@ -89,6 +89,20 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Prints what is valid in the arguments for a lock, but perhaps not meant. Not for a quiet command.
+fn print_probable_mistakes(command: &Command) {
+    let Some((name, lock)) = command.acquired() else {
+        return;
+    };
+    if lock.quiet {
+        return;
+    }
+    misplaced::note_name(name);
+    if let Command::Once(once) = command {
+        misplaced::note_key(name, &once.key);
+    }
+}
+
 fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
     if cli.command.has_store() {
         cli.store
@@ -100,6 +114,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
     if let Some(run) = cli.command.run_args() {
         misplaced::warn_of_options(&run.command, &Cli::command());
     }
+    print_probable_mistakes(&cli.command);
     match cli.command {
         Command::Watchdog(args) => match &args.command {
             Some(WatchdogCommand::Status(args)) => watchdog::status(args),

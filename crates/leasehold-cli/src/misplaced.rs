@@ -243,6 +243,28 @@ pub(crate) fn warn_of_options(command: &[OsString], cli: &Command) {
     }
 }
 
+/// Keys that are not those of a version: of an unset variable, or of a version that changes.
+const NO_VERSIONS: [&str; 5] = ["latest", "none", "null", "undefined", "v"];
+
+/// Characters before a variable in a name or a key. At the end, the variable is perhaps unset.
+const SEPARATORS: [char; 3] = ['-', '_', '.'];
+
+/// Says that a variable in a name is perhaps unset.
+pub(crate) fn note_name(name: &str) {
+    if name.ends_with(SEPARATORS) {
+        note!("leasehold: {name} is the name of the lock: is a variable at its end unset?");
+    }
+}
+
+/// Says that a key is perhaps that of several versions.
+pub(crate) fn note_key(name: &str, key: &str) {
+    if key.ends_with(SEPARATORS) || NO_VERSIONS.contains(&&*key.to_ascii_lowercase()) {
+        note!(
+            "leasehold: {name}: the key is {key:?}: the next release with this key is not run; is a variable unset?"
+        );
+    }
+}
+
 /// Says that a name is not a pattern.
 pub(crate) fn note_pattern(name: &str) {
     if name.contains('*') {
