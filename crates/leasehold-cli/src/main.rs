@@ -42,7 +42,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use tokio::runtime::Builder;
 
-use self::args::{Cli, Command, WatchdogCommand};
+use self::args::{Cli, Command, OnLost, WatchdogCommand};
 use self::exit::Failure;
 use self::lock::plan::Plan;
 
@@ -98,8 +98,18 @@ fn print_probable_mistakes(command: &Command) {
         return;
     }
     misplaced::note_name(name);
+    misplaced::note_seconds(&Cli::command());
     if let Command::Once(once) = command {
         misplaced::note_key(name, &once.key);
+    }
+    let run = command.run_args().filter(|run| run.on_lost == OnLost::Term);
+    let kill_after = run.and_then(|run| run.kill_after);
+    if let Some(kill_after) = kill_after.filter(|time| *time > lock.lease_length()) {
+        note!(
+            "leasehold: --kill-after {} is longer than the lease of {}: KILL is sent before the lease ends",
+            duration::format(kill_after),
+            duration::format(lock.lease_length())
+        );
     }
 }
 

@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
+use std::time::Duration;
 
 use clap::{Arg, Command};
 use leasehold::__private::store::redacted_url;
@@ -154,6 +155,37 @@ pub(crate) fn split_duration(unit: &str, arguments: &[OsString], cli: &Command) 
         is_split.then(|| format!("{option} {}", duration::format(span).replace(' ', "")))
     });
     { meant }.next()
+}
+
+/// Says how long a duration without a unit is that was perhaps meant as milliseconds: whole thousands, but not whole hours.
+pub(crate) fn note_seconds(cli: &Command) {
+    let Ok(matches) = cli.clone().try_get_matches_from(env::args_os()) else {
+        return;
+    };
+    let Some((subcommand, matches)) = matches.subcommand() else {
+        return;
+    };
+    let options = cli.find_subcommand(subcommand).into_iter();
+    for option in options.flat_map(Command::get_arguments) {
+        let mut kinds = option.get_value_names().unwrap_or_default().iter();
+        let given = matches.try_get_raw(option.get_id().as_str());
+        let (true, Some(long), Ok(Some(given))) = (
+            kinds.any(|kind| kind.as_str() == "DURATION"),
+            option.get_long(),
+            given,
+        ) else {
+            continue;
+        };
+        for number in given.filter_map(OsStr::to_str) {
+            let seconds: u64 = number.parse().unwrap_or_default();
+            if seconds > 0 && seconds.is_multiple_of(1000) && !seconds.is_multiple_of(3600) {
+                let time = duration::format(Duration::from_secs(seconds));
+                note!(
+                    "leasehold: --{long} {number} is {time}: without a unit it is seconds; write {number}ms or {number}s"
+                );
+            }
+        }
+    }
 }
 
 /// The words as text, empty where they are not UTF-8.
