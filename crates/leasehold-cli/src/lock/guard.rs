@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::{
-    Cause, ErrorKind, Guard, GuardSet, Instant, Leadership, Permit, ReadGuard, Run, State, Token,
-    WriteGuard,
+    Cause, Completion, ErrorKind, Guard, GuardSet, Instant, Leadership, Permit, ReadGuard, Run,
+    State, Token, WriteGuard,
 };
 
 use crate::args::LockArgs;
@@ -38,6 +38,14 @@ impl AnyGuard {
     pub(crate) fn slot(&self) -> Option<u32> {
         match self {
             Self::Permit(permit) => permit.number(),
+            _ => None,
+        }
+    }
+
+    /// The completed run of the job before this one.
+    pub(crate) fn last_run(&self) -> Option<&Completion> {
+        match self {
+            Self::Job(run) => run.last_run(),
             _ => None,
         }
     }

@@ -136,8 +136,8 @@ impl Request<'_> {
             acquiring = Box::pin(progress.run(acquiring));
         }
         let acquired = acquiring.await?;
-        if let Ran::Now(AnyGuard::Job(run)) = &acquired
-            && let Some(last) = run.last_run()
+        if let Ran::Now(guard) = &acquired
+            && let Some(last) = guard.last_run()
         {
             self.plan.print_other_job(self.program, last);
         }

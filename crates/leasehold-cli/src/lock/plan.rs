@@ -153,13 +153,15 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Prints what a run has recorded, at a terminal also for a quiet run, and how to undo it: a person who tries a job must
-    /// know that the next start may not run it. Without a terminal, prints always that a trial has recorded nothing: its
+    /// Prints what a run has recorded, at a terminal also for a quiet run. A person who tries a job, perhaps by ssh or as a
+    /// unit, must know that the next start may not run it: the first record of a periodic job, and each one at a terminal, is
+    /// printed with its slots and how to undo it. Without a terminal, prints always that a trial has recorded nothing: its
     /// line is perhaps in a crontab. Prints that a signal has perhaps ended the run before its work was done.
     pub(crate) fn print_record(
         &self,
         args: &RunArgs,
         store: &StoreArgs,
+        last: Option<&Completion>,
         run: Option<&Completion>,
         signal: Option<i32>,
         code: Option<u8>,
@@ -175,16 +177,24 @@ impl<'a> Plan<'a> {
                 signals::name(signal)
             );
         }
+        if let (Some(last), Some(run)) = (last, run) {
+            self.print_boundary(last, run);
+        }
         if let Some(run) = run.filter(|_| at_terminal || !args.lock.quiet) {
-            let until = run.valid_until.and_then(output::local_time);
+            let store_url = connect::redacted(store);
+            let (kept, until) = match run.period {
+                Some(_) => (None, run.valid_until.and_then(output::local_time)),
+                None => (run.valid_until.and_then(output::local_date), None),
+            };
+            let kept = kept.map_or_else(String::new, |date| format!(" (kept until {date})"));
             let until = output::optional(" before ", until);
             note!(
-                "leasehold: {} is recorded as complete at {}; other starts{until} do not run it",
-                describe(run),
-                connect::redacted(store)
+                "leasehold: {} is recorded as complete at {store_url}{kept}; other starts{until} do not run it",
+                describe(run)
             );
-            self.print_slots(run, at_terminal);
-            if at_terminal {
+            let is_explained = at_terminal || last.is_none() && run.period.is_some();
+            self.print_slots(run, is_explained);
+            if is_explained {
                 note!("leasehold: to undo that: {}", reset(run, store));
             }
         } else if let Some(code) = code.filter(|code| *code != 0 && args.lock.verbose) {
@@ -223,15 +233,34 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Prints the slots of a run if they may be others than its user thinks: those that began with a trial at a terminal, and
-    /// those of an anchor in another zone.
-    fn print_slots(&self, run: &Completion, at_terminal: bool) {
+    /// Prints, even if it is quiet, that a job without an anchor has run twice at one time of its timer: the starts lie on both
+    /// sides of the time at which the next slot begins.
+    fn print_boundary(&self, last: &Completion, run: &Completion) {
+        let (Self::Every(period, command), Ok(after)) =
+            (self, run.started.duration_since(last.started))
+        else {
+            return;
+        };
+        if command.anchor.is_none() && last.period == run.period && after < *period / 20 {
+            note!(
+                "leasehold: {}: the run before this one, by {}, began {} earlier: their starts lie at the boundary between \
+                 two runs; set --anchor to the time of the timer",
+                run.name,
+                jobs::place(last),
+                duration::format(after)
+            );
+        }
+    }
+
+    /// Prints the slots of a run if they may be others than its user thinks: those that began with a trial, and those of an
+    /// anchor in another zone.
+    fn print_slots(&self, run: &Completion, may_be_trial: bool) {
         let Self::Every(_, command) = self else {
             return;
         };
         let next = run.next_slot.and_then(output::local_time);
         match (command.anchor, next, jobs::far_from_anchor(run)) {
-            (None, Some(next), _) if at_terminal => note!(
+            (None, Some(next), _) if may_be_trial => note!(
                 "leasehold: later ones are for the run of {next}; if its timer has another time, undo that, or give the \
                  time by --anchor"
             ),

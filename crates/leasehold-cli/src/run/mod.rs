@@ -68,6 +68,7 @@ async fn run_until(
         let _ = release(guard, args).await;
         return Ok(exit::by_signal(signal));
     }
+    let last = guard.last_run().cloned();
     let begun = Instant::now();
     let mut report = WatchdogReport::new(&client, &args.watchdog);
     let nodes = watchdog.as_ref();
@@ -90,7 +91,8 @@ async fn run_until(
     }
     if let Ok(run) = &completed {
         let code = outcome.as_ref().ok().copied();
-        plan.print_record(args, store, run.as_ref(), signals.requested_exit(), code);
+        let (last, run) = (last.as_ref(), run.as_ref());
+        plan.print_record(args, store, last, run, signals.requested_exit(), code);
     }
     plan.print_job_of_name(args, &client).await;
     let fails_if_lost = plan.job().is_some() || args.on_lost != OnLost::Ignore;

@@ -198,13 +198,41 @@ fn an_anchor_far_from_its_starts_has_a_hint() {
     let message = stderr(&output);
     let (_, hint) = message.split_once("this start is 16h").expect(&message);
     let expected = format!(" after its anchor {anchor}:00 UTC: was a local time meant?\n");
-    assert!(hint.ends_with(&expected), "{message}");
+    assert!(hint.contains(&expected), "{message}");
     let message = stderr(&jobs(&fixture, &["--check"]));
     let (_, hint) = message.split_once("; it began 16h").expect(&message);
     assert!(
         hint.ends_with(" after its anchor, which is in UTC: was a local time meant?\n"),
         "{message}"
     );
+}
+
+/// The hand try was half a period before the time of the timer, whose starts differ by some minutes.
+#[test]
+fn a_second_run_at_one_time_of_the_timer_has_a_hint() {
+    const MINUTE: i64 = 60_000;
+    let server = RedisServer::options().clock_shim().start();
+    let fixture = Fixture::with_store(server.url());
+    let started = || {
+        let output = start(&fixture, &["run", "-q", "--every", "1d", "job"]).run_to_end();
+        assert_eq!(output.status.code(), Some(0));
+        stderr(&output)
+    };
+    assert_eq!(started(), "");
+    server.step_clock((36 * 60 - 20) * MINUTE);
+    assert_eq!(started(), "");
+    server.step_clock(40 * MINUTE);
+    let message = started();
+    assert!(
+        message.starts_with("leasehold: job: the run before this one, by ")
+            && message.contains(", sh, began 40m")
+            && message.ends_with("; set --anchor to the time of the timer\n"),
+        "{message}"
+    );
+    assert_eq!(message.lines().count(), 1, "{message}");
+    server.step_clock(24 * 60 * MINUTE);
+    assert_eq!(started(), "");
+    assert_eq!(fixture.read("ran").lines().count(), 4);
 }
 
 /// A record of a newer version, or a damaged one: each start of the job fails.

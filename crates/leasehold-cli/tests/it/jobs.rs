@@ -113,11 +113,9 @@ fn a_run_that_was_complete_already_has_an_exit_code_and_a_message() {
             message.starts_with("leasehold: migrate for v1 is recorded as complete at "),
             "{message}"
         );
-        let (_, until) = message
-            .split_once("; other starts before ")
-            .expect(&message);
+        let (_, until) = message.split_once(" (kept until ").expect(&message);
         assert!(
-            until.ends_with(" do not run it\n") && message.lines().count() == 1,
+            until.ends_with("); other starts do not run it\n") && message.lines().count() == 1,
             "{message}"
         );
         let table = stdout(&jobs(&fixture, &[]));
@@ -294,6 +292,33 @@ fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
     let expected = " do not run it\r\n\
                     leasehold: to undo that: leasehold jobs --reset migrate --key 'a b'\r\n";
     assert!(message.ends_with(expected), "{message}");
+}
+
+/// A person may try a job by ssh or as a unit. A timer that starts it in each period is not to mail this.
+#[test]
+fn the_first_record_of_a_job_says_how_to_undo_it() {
+    let fixture = Fixture::with_file();
+    let recorded = |args: &[&str]| {
+        let output = start(&fixture, &[&["run", "--every", "1s"], args].concat()).run_to_end();
+        assert_eq!(output.status.code(), Some(0));
+        stderr(&output)
+    };
+    let message = recorded(&["job"]);
+    let lines: Vec<_> = message.lines().collect();
+    assert!(
+        lines[1].starts_with("leasehold: later ones are for the run of "),
+        "{message}"
+    );
+    assert_eq!(
+        lines[2],
+        "leasehold: to undo that: leasehold jobs --reset job"
+    );
+    eventually(SOON, || {
+        let message = recorded(&["job"]);
+        assert_eq!(message.lines().count(), 1, "{message}");
+        message.contains("job is recorded as complete at ")
+    });
+    assert_eq!(recorded(&["-q", "other"]), "");
 }
 
 /// A person who forgets --every has perhaps done the work of the night, which the night repeats.
