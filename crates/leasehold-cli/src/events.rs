@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use leasehold::{Client, ClientInfo, LeaseId, LockEvent, LockEvents};
+use leasehold::{Client, ClientInfo, Completion, LeaseId, LockEvent, LockEvents};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::args::{EventsArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{json, misplaced, output};
+use crate::{jobs, json, misplaced, output};
 
 /// The time limit of the queries for the client info of a holder: it must not delay the event.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -96,7 +96,14 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
             note!("leasehold: {message}");
         }
         let events = match key {
-            Some(key) => client.once(name, key)?.events(),
+            Some(key) => {
+                let job = client.once(name, key)?;
+                // It has no event any longer. A store that fails also fails the events.
+                if let Ok(Some(run)) = job.last_run().await {
+                    print_completed(&run);
+                }
+                job.events()
+            }
             None => client.mutex(name)?.events(),
         };
         let sender = sender.clone();
@@ -118,6 +125,16 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
         }
     }
     Ok(0)
+}
+
+/// Prints that the run for a key was complete before the first event.
+fn print_completed(run: &Completion) {
+    let finished = output::rfc3339(run.finished).unwrap_or_default();
+    note!(
+        "leasehold: {} was completed at {finished} by {}; only later runs are printed",
+        jobs::describe(&run.name, run.key.as_deref()),
+        jobs::place(run)
+    );
 }
 
 /// Sends the events of a lock until they fail, or until nobody receives them.

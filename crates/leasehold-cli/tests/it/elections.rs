@@ -288,7 +288,15 @@ fn completed_runs_for_a_key_are_printed_for_it_only() {
     let again = recorded("v1".into());
     assert_ne!(again, first);
     assert_eq!(completed(&of_key), again);
-    for mut watch in [keyed, periodic, people] {
+    let mut late = fixture.leasehold(["watch", "migrate", "--key", "v1"]);
+    let mut late = spawn_piped(&mut late);
+    let lines = OutputLines::read(late.stderr.take().unwrap());
+    let line = lines.after("leasehold: migrate for v1 was completed at 20");
+    assert!(
+        line.ends_with(", sh; only later runs are printed"),
+        "{line}"
+    );
+    for mut watch in [keyed, periodic, people, late] {
         kill("TERM", watch.id());
         watch.wait().unwrap();
     }
