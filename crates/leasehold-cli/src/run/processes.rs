@@ -4,7 +4,7 @@
 //! guardian. No process leaves the tree, whatever it does to its session, its title or its environment.
 
 use std::collections::{HashMap, HashSet};
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
@@ -118,11 +118,18 @@ pub(crate) struct Process {
     name: String,
 }
 
+/// The process in messages.
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.name)
+    }
+}
+
 /// The message about a process that this user may not signal.
-fn denied(Process { pid, name, .. }: &Process) -> String {
-    let user = user_of(*pid).unwrap_or_else(|| "another user".to_owned());
+fn denied(process: &Process) -> String {
+    let user = user_of(process.pid).unwrap_or_else(|| "another user".to_owned());
     let error = io::Error::from(Errno::PERM);
-    format!("process {pid} ({name}) of {user} cannot be signalled: {error}")
+    format!("{process} of {user} cannot be signalled: {error}")
 }
 
 /// All processes that have not ended.

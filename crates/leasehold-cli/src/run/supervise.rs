@@ -87,18 +87,25 @@ impl Supervisor<'_> {
 
     /// Reports the background processes that go on without the lock.
     fn report_remaining(&self) {
-        let remaining = self.child.tree.members().len();
+        let members = self.child.tree.members();
         // The last ones may have ended meanwhile.
-        if remaining == 0 {
+        let Some(first) = members.first() else {
             return;
-        }
+        };
+        let remaining = members.len();
         let processes = output::count(remaining, "background process");
         let do_what = match (self.signals.requested_exit().is_some(), remaining) {
             (true, _) => "had not ended yet when the lock was released",
             (false, 1) => "runs on without the lock",
             (false, _) => "run on without the lock",
         };
-        self.print_message(format_args!("{processes} of the command {do_what}"));
+        let first = match remaining {
+            1 => first.to_string(),
+            _ => format!("{first} and others"),
+        };
+        self.print_message(format_args!(
+            "{processes} of the command {do_what}: {first}; add --wait-all if it needs the lock"
+        ));
     }
 
     /// Waits for an end, while signals are passed on. The exit code if the command was stopped before.

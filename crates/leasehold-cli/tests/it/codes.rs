@@ -250,7 +250,13 @@ fn background_processes_are_reported_or_waited_for() {
         let output = fixture
             .run_script(&["job"], &one.repeat(count))
             .run_to_end();
-        assert!(stderr(&output).contains(told), "{}", stderr(&output));
+        let text = stderr(&output);
+        let fix = "; add --wait-all if it needs the lock\n";
+        assert!(text.contains(told) && text.ends_with(fix), "{text}");
+        let pids = fixture.read("background");
+        let is_named = |pid: &str| text.contains(&format!(" the lock: process {pid} ("));
+        assert!(pids.lines().any(is_named), "{text}");
+        assert_eq!(text.contains(" and others; "), count > 1, "{text}");
     }
     for pid in fixture.read("background").lines() {
         kill("KILL", pid.parse().unwrap());

@@ -73,9 +73,14 @@ fn background_processes_that_a_signal_ends_do_not_run_on() {
     let run = Running::start(through(&["env", "--default-signal"], &run));
     let left = fixture.line_of("left");
     run.signal("TERM");
-    assert_eq!(
-        stderr(&run.ends_with(143)),
-        "leasehold: job: 1 background process of the command had not ended yet when the lock was released\n"
+    let message = stderr(&run.ends_with(143));
+    let expected = format!(
+        "leasehold: job: 1 background process of the command had not ended yet when the lock was released: process {left} ("
+    );
+    assert!(
+        message.starts_with(&expected)
+            && message.ends_with("); add --wait-all if it needs the lock\n"),
+        "{message}"
     );
     kill("KILL", left.parse().unwrap());
 }
