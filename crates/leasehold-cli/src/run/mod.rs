@@ -54,7 +54,8 @@ async fn run_until(
         refusal: refusal(args, plan),
     };
     let interruption = async || signals.next().await;
-    let (client, guard) = match request.acquire(interruption).await? {
+    let acquired = request.acquire(interruption).await;
+    let (client, guard) = match acquired.map_err(not_run)? {
         Outcome::Acquired(client, guard) => (client, guard),
         Outcome::Completed(run) => {
             return Ok(plan.print_completed(&args.lock, request.program, store, &run));
@@ -138,6 +139,14 @@ fn refusal(args: &RunArgs, plan: &Plan<'_>) -> Option<&'static str> {
         true if matches!(plan, Plan::Once(_)) => Some("skipped, and not complete"),
         true => args.lock.verbose.then_some("skipped"),
         false => Some("the command was not run"),
+    }
+}
+
+/// A failure of the store before the command was started.
+fn not_run(failure: Failure) -> Failure {
+    match failure.is_unreachable() {
+        true => failure.with_detail("the command was not run"),
+        false => failure,
     }
 }
 

@@ -11,8 +11,8 @@ use clap::CommandFactory as _;
 
 use crate::args::Cli;
 use crate::exit::{self, Failure};
-use crate::hints;
 use crate::shell::{find, quote};
+use crate::{hints, misplaced};
 
 /// Commands that only a shell has.
 const BUILTINS: [&str; 22] = [
@@ -61,7 +61,7 @@ fn no_such_program(lock: &str, command: &[OsString]) -> String {
     let name = words.first().map_or("", |name| &**name);
     let through_shell = |line: &str| {
         let line = quote(line);
-        format!("no shell is used; write leasehold run NAME -c {line}")
+        format!("no shell is used; write leasehold {} -c {line}", usage())
     };
     if words.len() == 1 && name.contains(SHELL_SYNTAX) {
         return through_shell(name);
@@ -72,7 +72,8 @@ fn no_such_program(lock: &str, command: &[OsString]) -> String {
     }
     if is_assignment(name) {
         let line = line_of(&words);
-        return format!("it sets a variable; write leasehold run NAME env {line}");
+        let usage = usage();
+        return format!("it sets a variable; write leasehold {usage} env {line}");
     }
     if name.is_empty() {
         return "its name is empty; is a variable of your script unset?".to_owned();
@@ -94,6 +95,16 @@ fn no_such_program(lock: &str, command: &[OsString]) -> String {
         "it is in no directory of PATH ({path}); write its path, or set PATH; {} is the name of the lock",
         quote(lock)
     )
+}
+
+/// The subcommand of this process with what stands before the command.
+fn usage() -> &'static str {
+    let arguments: Vec<_> = env::args_os().collect();
+    match misplaced::command(&arguments, &Cli::command()) {
+        Some("once") => "once NAME --key KEY",
+        Some("elect") => "elect NAME --value TEXT",
+        _ => "run NAME",
+    }
 }
 
 /// An existing file that was not found: the program that would interpret it was not.

@@ -59,7 +59,7 @@ fn a_machine_has_a_store_for_all_users() {
     let text = stderr(&output);
     assert!(text.contains("no server listens"), "{text}");
     assert!(
-        text.ends_with("; the URL is from /etc/leasehold/store\n"),
+        text.ends_with("; the URL is from /etc/leasehold/store; the command was not run\n"),
         "{text}"
     );
 }

@@ -172,6 +172,7 @@ fn a_stopped_store_is_printed_and_given_up() {
     );
     let silence = "leasehold: waiting: lock \"job\" at redis://127.0.0.1:";
     assert!(printed[0].starts_with(silence), "{text}");
+    assert!(printed[1].ends_with("; the command was not run"), "{text}");
     // The next run does not even connect.
     let (waiting, lines) = wait_verbosely(&fixture, &args);
     let line = lines.after("leasehold: waiting: lock \"job\" at redis://127.0.0.1:");
