@@ -18,6 +18,10 @@ use crate::variables::{NAMESPACE, SENTINEL_PASSWORD, STORE, TENANT};
 const OF_RECORDS: &str = "; a start by another user or on another machine runs the job again; set LEASEHOLD_STORE to the \
                           store of all machines, or to this one";
 
+/// The same for a listing of jobs.
+const OF_LISTED: &str = "; jobs of other users and machines are not in it; set LEASEHOLD_STORE to the store of all \
+                         machines, or to this one";
+
 /// Connects to the store that the arguments, the environment or the default name.
 pub(crate) async fn connect(args: &StoreArgs, builder: ClientBuilder) -> Result<Client, Failure> {
     let builder = with_settings(args, builder)?;
@@ -99,6 +103,9 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
         origin if url.contains("://") && url.contains(" #") => {
             format!("the store URL from {origin} contains a space and a comment; remove them")
         }
+        origin if host_has_space(url) => {
+            format!("the host in the store URL from {origin} contains a space; remove it")
+        }
         _ => {
             let instead = "LEASEHOLD_STORE, LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE";
             refuse_password_in_argv("--store", url, instead)?;
@@ -106,6 +113,17 @@ pub(crate) fn url(args: &StoreArgs) -> Result<String, Failure> {
         }
     };
     Err(Failure::usage(wrong))
+}
+
+/// Whether there is a space in the host of a URL.
+fn host_has_space(url: &str) -> bool {
+    let Some((scheme, rest)) = url.trim().split_once("://") else {
+        return false;
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    // The URL of a file has no host.
+    scheme != "sqlite" && host.contains(' ')
 }
 
 /// The store's URL as messages have it: without its password.
@@ -136,7 +154,7 @@ pub(crate) fn print_store(store: &StoreArgs, lock: Option<&LockArgs>, relies_on_
         (false, true) => String::new(),
     };
     if is_of_records {
-        rest.push_str(OF_RECORDS);
+        rest.push_str(lock.map_or(OF_LISTED, |_| OF_RECORDS));
     }
     note!("leasehold: the store is {url} ({origin}), {scope}{rest}");
 }

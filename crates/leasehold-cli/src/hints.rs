@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use leasehold::__private::store::redacted_url;
 
 use crate::misplaced::{command, is_named, split_duration};
-use crate::{duration, output, secret, shell, variables};
+use crate::{duration, misplaced, output, secret, shell, variables};
 
 /// Words of other programs, and what to use instead.
 const TABLE: &str = include_str!("hints.txt");
@@ -139,6 +139,7 @@ fn hint(error: &clap::Error, arguments: &[OsString], cli: &Command) -> Option<St
         ErrorKind::UnknownArgument => {
             let argument = invalid(error, ContextKind::InvalidArg)?;
             return match argument.starts_with('-') {
+                _ if argument.starts_with(misplaced::DASHES) => misplaced::of_dash(&argument),
                 _ if is_url(&argument) => Some(of_url(&argument)),
                 true => of_option(&argument, arguments, cli),
                 false => of_argument(&argument, arguments, cli),
@@ -147,6 +148,7 @@ fn hint(error: &clap::Error, arguments: &[OsString], cli: &Command) -> Option<St
         ErrorKind::InvalidSubcommand => {
             let word = invalid(error, ContextKind::InvalidSubcommand)?;
             return match is_url(&word) {
+                _ if word.starts_with(misplaced::DASHES) => misplaced::of_dash(&word),
                 true => Some(of_url(&word)),
                 false => of_command(&word, arguments, error, cli),
             };
@@ -275,7 +277,8 @@ fn of_url(url: &str) -> String {
 fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
     let command = command(arguments, cli);
     let option = option.split('=').next().unwrap_or(option);
-    let hint = of_position(option, arguments, cli)
+    let hint = with_one_hyphen(option, arguments, cli)
+        .or_else(|| of_position(option, arguments, cli))
         .or_else(|| of_foreign_option(command, option, arguments));
     match (command, option) {
         _ if hint.is_some() => hint,
@@ -292,6 +295,23 @@ fn of_option(option: &str, arguments: &[OsString], cli: &Command) -> Option<Stri
         }
         _ => None,
     }
+}
+
+/// The hint for a long option with one hyphen: the parser reads it as short options, and does not know `short`.
+fn with_one_hyphen(short: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
+    let command = cli.find_subcommand(command(arguments, cli)?)?;
+    let names = arguments
+        .iter()
+        .filter_map(|word| word.to_str()?.split('=').next());
+    let mut names = names.filter(|name| name.len() > short.len() && name.contains(&short[1..]));
+    names.find_map(|name| {
+        let long = format!("-{name}");
+        let mut known = command.get_arguments();
+        let known = known.find(|known| is_named(known, &long))?;
+        let value = value_of(name, arguments).filter(|_| known.get_action().takes_values());
+        let value = output::optional(" ", value.map(|value| shell::quote(&value)));
+        Some(format!("did you mean '{long}{value}'?"))
+    })
 }
 
 /// The hint for an option of a command that stands before it.
@@ -323,7 +343,10 @@ pub(crate) fn usage_of_option(option: &str, cli: &Command) -> Option<String> {
 fn of_argument(argument: &str, arguments: &[OsString], cli: &Command) -> Option<String> {
     let quoted = shell::quote(argument);
     Some(match command(arguments, cli)? {
-        "hold" => of_run("NAME COMMAND"),
+        "hold" if argument.contains('/') || shell::is_program(OsStr::new(argument)) => {
+            of_run("NAME COMMAND")
+        }
+        "hold" => format!("'--and {quoted}' also holds the lock of this name"),
         "show" | "release" | "leader" => {
             "one name is expected; quote a name that has spaces".to_owned()
         }
@@ -386,7 +409,7 @@ fn of_command(
         }
         _ => {}
     }
-    if let Some(similar) = with_two_letters_swapped(command, cli) {
+    if let Some(similar) = with_typo(command, cli) {
         return Some(format!("a similar subcommand exists: '{similar}'"));
     }
     let texts = arguments.iter().skip(1).map(|argument| argument.to_str());
@@ -409,15 +432,23 @@ fn of_command(
     Some(format!("to {purpose}, use 'leasehold {ours}'"))
 }
 
-/// The command of this program that a word is, but for two neighbouring letters. The parser finds only longer ones.
-fn with_two_letters_swapped(word: &str, cli: &Command) -> Option<String> {
+/// The command of this program that a word is, but for two neighbouring letters, or for a missing one of three. The parser
+/// finds only longer ones.
+fn with_typo(word: &str, cli: &Command) -> Option<String> {
     let letters: Vec<_> = word.chars().collect();
     let swapped = (1..letters.len()).map(|at| {
         let mut swapped = letters.clone();
         swapped.swap(at - 1, at);
         swapped.into_iter().collect::<String>()
     });
-    { swapped }.find(|word| cli.find_subcommand(word).is_some())
+    let mut short = cli.get_subcommands().map(Command::get_name);
+    let lacks_one = |name: &&str| {
+        let shorter = |at: usize| format!("{}{}", &name[..at], &name[at + 1..]);
+        name.len() == 3 && (0..3).any(|at| shorter(at) == word)
+    };
+    { swapped }
+        .find(|word| cli.find_subcommand(word).is_some())
+        .or_else(|| short.find(lacks_one).map(str::to_owned))
 }
 
 /// Whether a word can be the name of a lock that needs no quotes in a shell. A URL with a password, the value of an

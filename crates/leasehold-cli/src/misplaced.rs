@@ -16,13 +16,29 @@ use crate::{duration, output, shell};
 const TYPOGRAPHIC_QUOTES: &str = "“”„‟‘‚‛";
 const APOSTROPHE: char = '’';
 
+/// Dashes that word processors write in place of one or two hyphens.
+pub(crate) const DASHES: [char; 7] = ['‐', '‑', '‒', '–', '—', '―', '−'];
+
+/// The message for an option that begins with such a dash.
+pub(crate) fn of_dash(option: &str) -> Option<String> {
+    let dash = option.chars().next().filter(|c| DASHES.contains(c))?;
+    let name = option.trim_start_matches(|c: char| c == '-' || DASHES.contains(&c));
+    let hyphens = if name.len() > 1 { "--" } else { "-" };
+    let message = format!(
+        "{option} begins with the dash {dash:?}, which is not a hyphen: did you mean '{hyphens}{name}'?"
+    );
+    Some(output::printable(&message))
+}
+
 /// The message for a name or a key that is empty, or has what nobody has meant to be in it. `what` is such as `the key`.
 pub(crate) fn of_text(what: &str, text: &str) -> Option<String> {
     if text.is_empty() {
         let message = format!("{what} is empty; is a variable of your script unset?");
         return Some(message);
     }
-    of_variable(what, text).or_else(|| of_characters(what, text))
+    of_variable(what, text)
+        .or_else(|| of_dash(text).map(|message| format!("{what} {message}")))
+        .or_else(|| of_characters(what, text))
 }
 
 /// The message for a text with a variable or a command that no shell has replaced.

@@ -163,21 +163,27 @@ fn a_person_who_names_no_store_is_told_which_one_it_is() {
 fn a_job_in_a_store_that_nobody_has_chosen_says_so() {
     let fixture = Fixture::new();
     let url = format!("sqlite:{}", fixture.path("leasehold/locks.db").display());
-    let line = format!(
-        "leasehold: the store is {url} (default), for this user on this machine; a start by another user or on another \
-         machine runs the job again; set LEASEHOLD_STORE to the store of all machines, or to this one\n"
-    );
+    let line = |consequence: &str| {
+        format!(
+            "leasehold: the store is {url} (default), for this user on this machine; {consequence}; set \
+             LEASEHOLD_STORE to the store of all machines, or to this one\n"
+        )
+    };
     for args in [
         &["run", "-q", "--every", "1d", "job", "true"][..],
         &["once", "-q", "--key", "v1", "job", "true"],
         &["jobs", "--check"],
         &["jobs", "--json"],
     ] {
+        let consequence = match args[0] {
+            "jobs" => "jobs of other users and machines are not in it",
+            _ => "a start by another user or on another machine runs the job again",
+        };
         let mut command = fixture.leasehold(args);
         let output = command.run_to_end();
         assert_eq!(
             (output.status.code(), stderr(&output)),
-            (Some(0), line.clone()),
+            (Some(0), line(consequence)),
             "{args:?}"
         );
         let output = command.env("LEASEHOLD_STORE", &url).run_to_end();
