@@ -42,7 +42,8 @@ pub enum LockEvent {
     /// An operator revoked this lease. Of several leases that are revoked together, the others are reported as
     /// [`Released`](Self::Released).
     Revoked(LeaseId),
-    /// The time of this lease has passed without a renewal.
+    /// This lease has ended, and its last known end has passed: it was not renewed in time, or it was renewed and released
+    /// after the last reading.
     Expired(LeaseId),
     /// The number of leases that wait has changed to this one.
     QueueLength(usize),

@@ -46,8 +46,9 @@ pub(crate) struct LeaderArgs {
 ///
 /// The first line of each lock is its state. Then follow grants, releases, leases that have expired, changes of the queue
 /// and of the leader, and completed runs of the periodic job. Completed runs for keys, those of `once`, need --key. The
-/// store is read after each change, so leases that come and go between two readings are not listed. Failures of the store
-/// that may pass are waited for, except at the start.
+/// store is read after each change, so leases that come and go between two readings are not listed. A lease is expired if
+/// it has ended and its last known end has passed: it may have been renewed and released after the last reading. Failures
+/// of the store that may pass are waited for, except at the start.
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold watch [OPTIONS] <NAME>...", after_long_help = help::WATCH)]
 pub(crate) struct EventsArgs {
