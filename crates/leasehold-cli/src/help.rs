@@ -219,7 +219,9 @@ release the lock. If the program has ended and another process has its pipe, a s
 
 LOSS OF THE LOCK
 The program must stop its work at the line lost, and if stdout ends without it: then leasehold was killed, and the lock \
-is free at the end of the lease, or immediately with a watchdog. leasehold does not stop the program.
+is free at the end of the lease, or immediately with a watchdog. leasehold stops neither the program nor its child \
+processes: a program with child processes needs leasehold run. If leasehold alone is stopped (SIGSTOP), the lease ends \
+without a line, and the program works on: --watchdog renews the lease meanwhile.
 
 EXIT STATUS
   0    stdin ended; the lock was held to the end and is released
