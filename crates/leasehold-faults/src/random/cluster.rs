@@ -15,7 +15,7 @@ use crate::history::Fault;
 const MEMBERS: usize = 3;
 
 /// How long the members may take to obey a command: they may be without a leader.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A program whose members have faults.
 pub(super) trait FaultyProgram: Program + Send + 'static {
