@@ -1,7 +1,7 @@
 //! P13: nobody leads without a grant, each term has one leader, and the terms that an observer is told never fall. In
 //! the end every observer is told the final leader.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::{Facts, Hold, Observer, Process};
 use super::report::{CheckReport, Count, Margin};
@@ -25,7 +25,8 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
     if observing.is_empty() {
         return;
     }
-    check_terms(facts, &observing, report);
+    let elections: BTreeSet<_> = observing.iter().map(|(_, election, _)| *election).collect();
+    check_terms(facts, &elections, &observing, report);
     let holds = facts.holds.iter().map(|hold| (&*hold.lease, hold));
     let holds: BTreeMap<_, _> = holds.collect();
     for observing in &observing {
@@ -38,15 +39,23 @@ pub(super) fn check(facts: &Facts, report: &mut CheckReport) {
         }
     }
     for (name, holds) in facts.holds_by_name() {
-        if observing.iter().any(|(_, election, _)| *election == name) {
+        if elections.contains(name) {
             report.add(Count::LeaderChanges, holds.len() as u64 - 1);
         }
     }
 }
 
-/// Each term of an election belongs to one lease, whoever shows it: its leader or an observer.
-fn check_terms(facts: &Facts, observing: &[Observing<'_>], report: &mut CheckReport) {
-    let led = facts.holds.iter().filter_map(|hold| {
+/// Each term of an election belongs to one lease, whoever shows it: its leader or an observer. Readers of another lock have a
+/// token in common.
+fn check_terms(
+    facts: &Facts,
+    elections: &BTreeSet<&str>,
+    observing: &[Observing<'_>],
+    report: &mut CheckReport,
+) {
+    let holds = facts.holds.iter();
+    let led = holds.filter(|hold| elections.contains(&*hold.name));
+    let led = led.filter_map(|hold| {
         let term = (&*hold.name, hold.token?);
         Some((term, &*hold.lease))
     });

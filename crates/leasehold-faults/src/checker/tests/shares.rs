@@ -66,6 +66,11 @@ fn no_violation_of_shares_is_found_without_one() {
     counts(&two(TWO_OF_THREE, ONE_OF_THREE, [5, 6]), Shared, 1);
     counts(&after(true, Write, Read, [5, 6]), Shared, 0);
     counts(&after(true, Read, Read, [5, 5]), Shared, 0);
+    // Readers are not the leaders of an election beside them.
+    let elections = vec!["ledger".into()];
+    let observing = vec![(1, Event::Observing { elections })];
+    let beside = after(true, Read, Read, [5, 5]).process("2-1", observing);
+    counts(&beside, Shared, 0);
     let forgotten = two(Read, Write, [5, 6]).fault(FlushAll, 20, 21);
     counts(&forgotten, OverlapsForgotten, 1);
 }
