@@ -13,7 +13,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Arg, Args, CommandFactory as _, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{
+    Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    ValueHint,
+};
 use leasehold::ReplicaCount;
 
 pub(crate) use self::elections::{ElectCommand, EventsArgs, LeaderArgs, address};
@@ -48,16 +51,19 @@ fn allow_hyphens(subcommand: clap::Command) -> clap::Command {
 }
 
 impl Cli {
-    /// The command line of this process.
-    pub(crate) fn of_process() -> Result<Self, clap::Error> {
+    /// The command line of this process, and its values as they were given.
+    pub(crate) fn of_process() -> Result<(Self, ArgMatches), clap::Error> {
         let arguments: Vec<_> = env::args_os().collect();
-        let parsed = Self::try_parse_from(&arguments).and_then(|mut cli| {
+        let given = Self::command().try_get_matches_from(&arguments);
+        let parsed = given.and_then(|given| {
+            let cli = Self::from_arg_matches(&given);
+            let mut cli = cli.map_err(|error| error.format(&mut Self::command()))?;
             if let Some(message) = cli.misplaced(&arguments) {
                 return Err(Self::command().error(ErrorKind::ValueValidation, message));
             }
             refuse_name_after_escape(&arguments)?;
             cli.command.apply_implied();
-            Ok(cli)
+            Ok((cli, given))
         });
         parsed.map_err(|error| {
             let misses_argument = error.kind() == ErrorKind::MissingRequiredArgument;

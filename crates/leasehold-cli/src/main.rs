@@ -39,7 +39,7 @@ mod watchdog;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use clap::CommandFactory as _;
+use clap::{ArgMatches, CommandFactory as _};
 use tokio::runtime::Builder;
 
 use self::args::{Cli, Command, OnLost, WatchdogCommand};
@@ -54,8 +54,8 @@ fn main() -> ExitCode {
     if let Some(code) = completions::reply() {
         return ExitCode::from(code);
     }
-    let cli = match Cli::of_process() {
-        Ok(cli) => cli,
+    let (cli, given) = match Cli::of_process() {
+        Ok(parsed) => parsed,
         Err(error) => {
             let code = if error.use_stderr() { exit::FAILED } else { 0 };
             if code != 0 && json::is_requested(std::env::args_os().skip(1)) {
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     }
     let (as_json, lock) = cli.command.json_and_lock();
     let lock = lock.map(str::to_owned);
-    let code = dispatch(cli).unwrap_or_else(|failure| {
+    let code = dispatch(cli, &given).unwrap_or_else(|failure| {
         match as_json {
             true => json::report(&failure, lock.as_deref()),
             false => failure.report(),
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints what is valid in the arguments for a lock, but perhaps not meant. Not for a quiet command.
-fn print_probable_mistakes(command: &Command) {
+fn print_probable_mistakes(command: &Command, given: &ArgMatches, definition: &clap::Command) {
     let Some((name, lock)) = command.acquired() else {
         return;
     };
@@ -98,7 +98,7 @@ fn print_probable_mistakes(command: &Command) {
         return;
     }
     misplaced::note_name(name);
-    misplaced::note_seconds(&Cli::command());
+    misplaced::note_seconds(given, definition);
     if let Command::Once(once) = command {
         misplaced::note_key(name, &once.key);
     }
@@ -113,18 +113,19 @@ fn print_probable_mistakes(command: &Command) {
     }
 }
 
-fn dispatch(mut cli: Cli) -> Result<u8, Failure> {
+fn dispatch(mut cli: Cli, given: &ArgMatches) -> Result<u8, Failure> {
+    let definition = Cli::command();
     if cli.command.has_store() {
         cli.store
-            .check_variables(cli.command.served(), &Cli::command())?;
+            .check_variables(cli.command.served(), &definition)?;
         cli.store = cli.store.resolved()?;
     }
     let lock = cli.command.acquired().map(|(_, lock)| lock);
     connect::print_store(&cli.store, lock, cli.command.relies_on_records());
     if let Some(run) = cli.command.run_args() {
-        misplaced::warn_of_options(&run.command, &Cli::command());
+        misplaced::warn_of_options(&run.command, &definition);
     }
-    print_probable_mistakes(&cli.command);
+    print_probable_mistakes(&cli.command, given, &definition);
     match cli.command {
         Command::Watchdog(args) => match &args.command {
             Some(WatchdogCommand::Status(args)) => watchdog::status(args),

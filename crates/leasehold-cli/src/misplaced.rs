@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{Arg, Command};
+use clap::{Arg, ArgMatches, Command};
 use leasehold::__private::store::redacted_url;
 
 use crate::exit::Failure;
@@ -174,11 +174,8 @@ pub(crate) fn split_duration(unit: &str, arguments: &[OsString], cli: &Command) 
 }
 
 /// Says how long a duration without a unit is that was perhaps meant as milliseconds: whole thousands, but not whole hours.
-pub(crate) fn note_seconds(cli: &Command) {
-    let Ok(matches) = cli.clone().try_get_matches_from(env::args_os()) else {
-        return;
-    };
-    let Some((subcommand, matches)) = matches.subcommand() else {
+pub(crate) fn note_seconds(given: &ArgMatches, cli: &Command) {
+    let Some((subcommand, matches)) = given.subcommand() else {
         return;
     };
     let options = cli.find_subcommand(subcommand).into_iter();
