@@ -70,6 +70,14 @@ fn a_start_under_the_name_of_another_job_says_so() {
     assert!(message.contains(" --anchor 03:30:00; if they"), "{message}");
 }
 
+/// What a quiet start of a daily job prints.
+fn started<'a>(fixture: &Fixture, name: &'a str, command: impl Iterator<Item = &'a str>) -> String {
+    let args = ["run", "-q", "--every", "1d", name, "--"];
+    let output = { fixture.leasehold(args.into_iter().chain(command)) }.run_to_end();
+    assert_eq!(output.status.code(), Some(0));
+    stderr(&output)
+}
+
 /// Two applications have a program and a job of the same name. An argument that differs in each night is no reason.
 #[test]
 fn a_start_of_a_program_at_another_path_says_so() {
@@ -81,13 +89,7 @@ fn a_start_of_a_program_at_another_path_says_so() {
         std::fs::write(&file, script).unwrap();
         std::fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
     }
-    let started = |name: &str, command: &str| {
-        let args = ["run", "-q", "--every", "1d", name, "--"];
-        let command = command.split(' ');
-        let output = { fixture.leasehold(args.into_iter().chain(command)) }.run_to_end();
-        assert_eq!(output.status.code(), Some(0));
-        stderr(&output)
-    };
+    let started = |name: &str, command: &str| started(&fixture, name, command.split(' '));
     let path = |directory: &str| fixture.path(directory).join("cleanup");
     let [shop, blog] = ["shop", "blog"].map(|it| path(it).display().to_string());
     for before in [
@@ -125,12 +127,7 @@ fn a_start_of_another_text_or_module_says_so() {
     let python = fixture.path("python");
     std::fs::write(&python, "#!/bin/sh\n").unwrap();
     std::fs::set_permissions(python, Permissions::from_mode(0o755)).unwrap();
-    let started = |name: &str, command: &[&str]| {
-        let args = [&["run", "-q", "--every", "1d", name, "--"][..], command].concat();
-        let output = fixture.leasehold(args).run_to_end();
-        assert_eq!(output.status.code(), Some(0));
-        stderr(&output)
-    };
+    let started = |name: &str, command: &[&str]| started(&fixture, name, command.iter().copied());
     for (name, recorded, other) in [
         (
             "text",
@@ -164,13 +161,7 @@ fn a_start_of_another_text_or_module_says_so() {
 fn a_start_of_another_task_of_a_script_says_so() {
     let (server, fixture) = Fixture::redis();
     std::fs::write(fixture.path("manage.py"), "").unwrap();
-    let started = |name: &str, command: &str| {
-        let args = ["run", "-q", "--every", "1d", name, "--"];
-        let command = command.split(' ');
-        let output = { fixture.leasehold(args.into_iter().chain(command)) }.run_to_end();
-        assert_eq!(output.status.code(), Some(0));
-        stderr(&output)
-    };
+    let started = |name: &str, command: &str| started(&fixture, name, command.split(' '));
     let script = fixture.path("manage.py").display().to_string();
     for (name, command, shown) in [
         ("script", "sh manage.py", script.as_str()),
