@@ -35,7 +35,7 @@ pub(crate) struct AcquireOptions {
     pub(crate) lease: RenewalOptions,
     /// The replicas that must acknowledge the grant and each renewal.
     pub(crate) durability: Durability,
-    /// What it is to hold.
+    /// The share of the lock that the lease has.
     pub(crate) claim: Claim,
     /// The run of a job, which may be complete.
     pub(crate) run: Option<Arc<RunRequest>>,
