@@ -37,7 +37,7 @@ pub use self::masters::Masters;
 pub use self::members::{Members, Program};
 pub use self::postgres::PostgresServer;
 pub use self::postgres_pair::PostgresPair;
-pub use self::process::{OutputLines, RunToEnd, finish, kill, within_deadline};
+pub use self::process::{OutputLines, RunToEnd, finish, kill, memory, within_deadline};
 pub use self::proxy::{AfterLoss, Proxy, ProxyStats, Way};
 pub use self::redis::{RedisOptions, RedisServer, Restart};
 pub use self::sentinel::{SentinelOptions, SentinelSet};

@@ -1,5 +1,7 @@
 //! Processes that a test starts: every wait for one has a deadline.
 
+use std::fmt;
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -110,4 +112,14 @@ impl OutputLines {
             }
         }
     }
+}
+
+/// A figure about the memory of a process in bytes, such as `VmRSS`. `None`: there is no such process.
+#[must_use]
+pub fn memory(pid: impl fmt::Display, figure: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let mut figures = status.lines().filter_map(|line| line.split_once(':'));
+    let (_, kib) = figures.find(|(name, _)| *name == figure)?;
+    let kib: u64 = kib.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
 }

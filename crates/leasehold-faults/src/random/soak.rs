@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use leasehold_testkit::{Etcd, Zookeeper};
+use leasehold_testkit::{Etcd, Zookeeper, memory};
 use tempfile::TempDir;
 
 use super::bucket::Bucket;
@@ -171,15 +171,10 @@ fn measure<S: Store>(world: &World<S>, processes: &[Option<HolderProcess>]) -> S
 fn used_by(pids: &[i32]) -> [f64; 4] {
     let mut used = [0.0; 4];
     for pid in pids {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let kib = |field: &str| -> Option<f64> {
-            let mut lines = status.lines();
-            let value = lines.find_map(|line| line.strip_prefix(field))?;
-            value.trim().strip_suffix(" kB")?.parse().ok()
-        };
         // Without memory that is shared, which all connections of PostgreSQL would count.
-        let fields = ["RssAnon:", "RssFile:"].into_iter().filter_map(kib);
-        let memory = fields.sum::<f64>() / 1024.0;
+        let figures = ["RssAnon", "RssFile"].into_iter();
+        let memory: u64 = figures.filter_map(|figure| memory(pid, figure)).sum();
+        let memory = memory as f64 / MIB;
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
         let descriptors = descriptors.map_or(0, Iterator::count) as f64;
         let [memory_sum, largest, descriptors_sum, most] = used;

@@ -1,10 +1,9 @@
 //! Many clients with many leases on one node.
 
-use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::{eventually, within};
+use leasehold_testkit::{eventually, memory, within};
 
 use super::contended_lock::HolderOptions;
 use super::world::{Node, TIMEOUT, World, millis};
@@ -169,8 +168,5 @@ fn processor_time(node: &Node) -> Duration {
 
 /// A number about the node's memory.
 fn memory_mib(node: &Node, name: &str) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", node.helper.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib as f64 / 1024.0
+    memory(node.helper.pid(), name).unwrap() as f64 / f64::from(1 << 20)
 }

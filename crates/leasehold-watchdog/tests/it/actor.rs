@@ -1,6 +1,5 @@
 //! Processes that a test stops, kills and replaces.
 
-use std::fs;
 use std::io::{self, Read, Write};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -124,14 +123,6 @@ pub(crate) fn node_through(shell: Command, fixture: &Fixture, listen: &str) -> H
     let command = format!("node {listen} {}", fixture.redis.url());
     assert_eq!(node.request(&command), "listening");
     node
-}
-
-/// The resident memory of a process in bytes.
-pub(crate) fn memory(process: &Helper) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
-    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"));
-    let kib = line.unwrap().trim().trim_end_matches(" kB");
-    kib.parse::<u64>().unwrap() * 1024
 }
 
 /// A process without a connection, which ends with the test.
