@@ -429,6 +429,15 @@ pub struct Grant {
     pub run: Option<Run>,
 }
 
+impl Grant {
+    /// Whether it came after the one by which its lease has these first tokens. A notice is late if the reply to a later request
+    /// overtakes it: it is that grant then, or an earlier one, which has ended.
+    #[must_use]
+    pub fn is_after(&self, first: Token) -> bool {
+        self.first > first
+    }
+}
+
 /// A notice of a store to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {

@@ -331,8 +331,12 @@ impl SimulatedClient {
                 return self.poll_acquisition(cx);
             }
             ClientPhase::Holding(holder) if holder.id == grant.lease => {
-                // The reply to a later request was read first: it is the same grant.
-                if holder.token == grant.first {
+                let is_after = match cx.setup.has(Mutation::TakesOldGrantForNew) {
+                    true => holder.token != grant.first,
+                    false => grant.is_after(holder.token),
+                };
+                // The reply to a later request was read first.
+                if !is_after {
                     return;
                 }
                 // The lease had ended in the store, and a late request has acquired the lock again for its id.

@@ -190,6 +190,7 @@ impl Simulation {
             }
             Scenario::Daily(timetable) => self.play_daily(&timetable)?,
             Scenario::LostNote => self.lose_note()?,
+            Scenario::LateNotice => self.delay_notice()?,
             // Their leases last longer than the simulation.
             Scenario::Contention(contention) => return self.play_contention(contention),
             scenario => self.play(scenario)?,

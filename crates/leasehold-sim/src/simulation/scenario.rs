@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use leasehold_core::record::queue;
-use leasehold_core::{Acquire, LeaseId, Op, time};
+use leasehold_core::{Acquire, Grant, LeaseId, Notice, Op, time};
 
 use super::calls::Payload;
-use super::client::SimulatedClient;
+use super::client::{Message, SimulatedClient};
 use super::network::Request;
 use super::node::max_pause;
 use super::{Event, Scenario, Simulation, Violation, nanos};
@@ -52,12 +52,7 @@ impl Simulation {
                 (1, soon + with_drift(with_drift(left.max(ttl))))
             }
             Scenario::LostGrant => {
-                self.with(0, SimulatedClient::leave);
-                let waiting = self.waiting_lease(1);
-                while self.holder() != waiting {
-                    self.step()?;
-                }
-                self.disconnect(1, Some(ttl));
+                self.lose_grant()?;
                 self.schedule(delay, Event::Reconnect { machine: 1 });
                 (1, soon)
             }
@@ -91,6 +86,31 @@ impl Simulation {
         }
     }
 
+    /// The holder leaves, and the connection of the head breaks when the store has granted it the lock. Returns the notice.
+    fn lose_grant(&mut self) -> Result<Notice, Violation> {
+        self.with(0, SimulatedClient::leave);
+        let waiting = self.waiting_lease(1);
+        loop {
+            self.step()?;
+            let environment = self.environment();
+            let holder = self.record.holders(&environment).next();
+            let Some(holder) = holder.filter(|holder| Some(holder.lease) == waiting) else {
+                continue;
+            };
+            let notice = Notice::Granted(Grant {
+                lease: holder.lease,
+                ttl: queue::acceptance(self.ttl),
+                first: holder.first,
+                number: None,
+                floor: None,
+                now: environment.now,
+                run: None,
+            });
+            self.disconnect(1, Some(self.ttl.as_duration()));
+            return Ok(notice);
+        }
+    }
+
     /// The reply to the completion of a holder is lost, and so is its lease. Then it reaches the store again.
     pub(super) fn lose_note(&mut self) -> Result<(), Violation> {
         self.join_queue(0, 0)?;
@@ -110,6 +130,22 @@ impl Simulation {
         self.reconnect(0);
         while self.step()? {}
         Ok(())
+    }
+
+    /// The notice of a grant comes when that has ended, and the client holds by a later one.
+    pub(super) fn delay_notice(&mut self) -> Result<(), Violation> {
+        self.join_queue(0, 0)?;
+        self.join_queue(1, 1)?;
+        let notice = self.lose_grant()?;
+        while self.holder().is_some() {
+            self.step()?;
+        }
+        self.reconnect(1);
+        while !self.is_holder(1) {
+            self.step()?;
+        }
+        self.send_message(1, Message::Notice(notice));
+        self.check_hold(1)
     }
 
     /// Checks that a holder still relies on its lease after a while.

@@ -78,6 +78,8 @@ pub enum Scenario {
     LeavingHead,
     /// A request of a waiter that gave up reaches the store after its release. Then the holder releases.
     LateRequest,
+    /// The notice of a grant to the head is kept, until that has ended and the head holds by a later grant.
+    LateNotice,
     /// The ttl is five minutes, and each message takes long. The holder releases, and the head must keep the lock.
     SlowNetwork,
     /// The holder writes the completion of its run. The reply is lost, and so is the lease before the next attempt.
@@ -113,6 +115,8 @@ pub enum Mutation {
     RenewsForLonger,
     /// A notified grant is accepted although there is no time to renew it.
     AcceptsLate,
+    /// A holder takes each notice of another grant for one of a later grant.
+    TakesOldGrantForNew,
     /// The next waiter in the queue does not check whether the one before it accepts its grant.
     IgnoresNext,
     /// Waiters in the queue do not repeat their requests.

@@ -166,6 +166,7 @@ fn each_fault_costs_no_more_than_promised() {
         Scenario::LostGrant,
         Scenario::LeavingHead,
         Scenario::LateRequest,
+        Scenario::LateNotice,
         Scenario::SlowNetwork,
         Scenario::LostNote,
     ] {
@@ -239,6 +240,7 @@ mutations! {
         ReusedLeaseId, Setup::DATAGRAMS, 40 => Violation::Holders(_),
         AcceptsFullTtl, Setup::CONNECTIONS, 45 => Violation::Holders(checker::Violation::TwoHolders),
         RenewsForLonger, watched(Scenario::PausedHolder, Watchdog::Local), 50 => Violation::Leftover,
+        TakesOldGrantForNew, scenario(Scenario::LateNotice), 50 => Violation::LostEarly,
         AcceptsLate, scenario(Scenario::SlowNetwork), 50 => Violation::LostEarly,
     }
     mutations_of_the_queue_are_noticed {

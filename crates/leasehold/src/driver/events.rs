@@ -84,15 +84,15 @@ fn granted(driver: &Arc<Driver>, key: Key, grant: Grant) {
         .mutex_lease(&key)
         .filter(|held| held.id == grant.lease);
     let known = match held {
-        Some(held) if held.first == grant.first => Known::Same,
-        Some(held) => Known::Other(held),
+        Some(held) if grant.is_after(held.first) => Known::Ended(held),
+        Some(_) => Known::Held,
         None => driver.shares.granted(&grant),
     };
     match known {
-        // The reply to a later request was read first: it is the same grant.
-        Known::Same => return,
+        // The reply to a later request was read first.
+        Known::Held => return,
         // The lease had ended in the store, and a delayed request has acquired the lock again for its id.
-        Known::Other(held) => held.lose(Cause::Deleted, now),
+        Known::Ended(held) => held.lose(Cause::Deleted, now),
         Known::Nobody => {}
     }
     let (lock, lease) = (key.name.as_str(), grant.lease);

@@ -52,10 +52,10 @@ type RetainedHold = Mutex<Option<Hold>>;
 
 /// What a grant is to a lease of this process.
 pub(super) enum Known {
-    /// Its own grant.
-    Same,
-    /// Another one.
-    Other(Arc<ActiveLease>),
+    /// The grant by which the lease is held, or an earlier one.
+    Held,
+    /// A later one: the lease has ended.
+    Ended(Arc<ActiveLease>),
     /// There is no such lease.
     Nobody,
 }
@@ -111,11 +111,11 @@ impl Shares {
         };
         if let Some(converted) = &entry.converted {
             converted.notify_one();
-            return Known::Same;
+            return Known::Held;
         }
         match entry.lease.upgrade() {
-            Some(_) if entry.first == grant.first => Known::Same,
-            Some(lease) => Known::Other(lease),
+            Some(lease) if grant.is_after(entry.first) => Known::Ended(lease),
+            Some(_) => Known::Held,
             None => Known::Nobody,
         }
     }

@@ -2,9 +2,9 @@
 
 use std::pin::pin;
 
-use leasehold::__private::store::{Name, Outcome};
+use leasehold::__private::store::{Event, Name, Outcome};
 use leasehold::{Cause, ErrorKind, Guard, LeaseOptions, Owner, State, StateKind};
-use leasehold_core::Op;
+use leasehold_core::{Grant, Notice, Op, StoreTime, Token, Ttl};
 
 use crate::faulty_store::FaultMode;
 use crate::fixture::with_options;
@@ -155,4 +155,35 @@ async fn a_loss_that_an_inner_release_notices_first_ends_no_wait() {
     let next = soon(waiter).await;
     assert!(next.state().is_held());
     assert!(next.token() > outer.token());
+}
+
+/// Its client was away when it was granted the lock the first time, and has acquired it again under the same id.
+#[tokio::test]
+async fn a_notice_of_an_earlier_grant_ends_no_lease() {
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    let lock = harness.client.rw_lock("shared").unwrap();
+    let reader = lock.read().await.unwrap();
+    for (name, lease, first) in [
+        ("harness", guard.lease_id(), guard.token()),
+        ("shared", reader.lease_id(), reader.token()),
+    ] {
+        let grant = Grant {
+            lease,
+            ttl: Ttl::remainder(SECOND),
+            first: Token::new(first.get() - 1).unwrap(),
+            number: None,
+            floor: None,
+            now: StoreTime::default(),
+            run: None,
+        };
+        let key = keyspace("leasehold", "default").key(Name::parse(name).unwrap());
+        harness
+            .recorder
+            .notify(&Event::Notice(key, Notice::Granted(grant)));
+    }
+    settle().await;
+    assert!(guard.state().is_held() && reader.state().is_held());
+    guard.release().await.unwrap();
+    reader.release().await.unwrap();
 }

@@ -2,10 +2,12 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use leasehold::__private::store::{BoxFuture, ForwardingStore, Reply, Request, Store};
-use leasehold_core::{LeaseId, Op, Outcome};
+use leasehold::__private::store::{
+    BoxFuture, Event, ForwardingStore, Keyspace, Listener, Listening, Reply, Request, Store,
+};
+use leasehold_core::{ClientId, LeaseId, Op, Outcome};
 use leasehold_testkit::eventually_async;
 use tokio::sync::watch;
 
@@ -45,6 +47,7 @@ struct Recorded {
     begin: usize,
     /// How often the client was registered.
     registrations: usize,
+    listeners: Vec<Weak<dyn Listener>>,
 }
 
 impl RecordingStore {
@@ -118,6 +121,14 @@ impl RecordingStore {
     /// Waits until this number of leases have joined the queue.
     pub(crate) async fn until_queued(&self, leases: usize) {
         eventually_async(SOON, async || self.queued() >= leases).await;
+    }
+
+    /// Notifies the client, as if the store did.
+    pub(crate) fn notify(&self, event: &Event) {
+        let listeners = self.recorded().listeners.clone();
+        for listener in listeners.iter().filter_map(Weak::upgrade) {
+            listener.notify(event.clone());
+        }
     }
 
     fn recorded(&self) -> MutexGuard<'_, Recorded> {
@@ -203,6 +214,11 @@ impl ForwardingStore for RecordingStore {
 
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         Box::pin(self.apply_recorded(batch))
+    }
+
+    fn listen(&self, space: &Keyspace, client: ClientId, to: Weak<dyn Listener>) -> Listening {
+        self.recorded().listeners.push(Weak::clone(&to));
+        self.inner.listen(space, client, to)
     }
 }
 
