@@ -27,7 +27,6 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) description: &'static str,
-    pub(crate) aim: &'static str,
     pub(crate) limits: Option<Limits>,
     /// The number of runs, and that of the short form. What a run is depends on the kind.
     runs: usize,
@@ -60,7 +59,7 @@ pub(crate) struct Run {
     pub(crate) seed: u64,
 }
 
-/// The outcome of a scenario, before it is compared with its aim.
+/// The outcome of a scenario, before its latencies are compared with their limits.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) runs: usize,
@@ -83,14 +82,12 @@ impl Scenario {
         name: &'static str,
         (runs, short): (usize, usize),
         run: fn(&Run) -> Outcome,
-        aim: &'static str,
         description: &'static str,
     ) -> Self {
         Self {
             name,
             kind,
             description,
-            aim,
             limits: None,
             runs,
             short,

@@ -65,7 +65,7 @@ const fn scenario(
     run: fn(&Run) -> Outcome,
     description: &'static str,
 ) -> Scenario {
-    Scenario::new(LEADERS, 1, name, changes, run, "", description)
+    Scenario::new(LEADERS, 1, name, changes, run, description)
 }
 
 /// Makes so many changes of leader in a world with such a store.

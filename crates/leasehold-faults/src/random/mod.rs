@@ -82,7 +82,7 @@ const fn scenario(
     run: fn(&Run) -> Outcome,
     description: &'static str,
 ) -> Scenario {
-    Scenario::new(RANDOM, 0, name, worlds, run, "", description)
+    Scenario::new(RANDOM, 0, name, worlds, run, description)
 }
 
 /// How far a clock is set at most, in milliseconds.

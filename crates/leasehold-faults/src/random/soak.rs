@@ -40,7 +40,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 const fn scenario(name: &'static str, run: fn(&Run) -> Outcome) -> Scenario {
     let description = "a world as long as the campaign, beside those of the other stores";
-    Scenario::new(SOAK, 15, name, (1, 0), run, "flat", description)
+    Scenario::new(SOAK, 15, name, (1, 0), run, description)
 }
 
 /// The length of the plan of a part. With the rest and the check it takes about a minute.
