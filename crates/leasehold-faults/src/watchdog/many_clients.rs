@@ -116,12 +116,9 @@ fn measure(node: &Node, size: &Size, short: bool, outcome: &mut Outcome) {
     let processor = 100.0 * used.as_secs_f64() / start.elapsed().as_secs_f64();
     let memory = memory_mib(node, "VmRSS");
     outcome.note(format!(
-        "{} connections from {} processes, {} leases, all healthy for {:.0?}: {memory:.1} MiB, {processor:.2} % of a \
-         core",
+        "{} connections, {} leases, all healthy: {memory:.1} MiB, {processor:.2} % of a core",
         size.processes * size.clients,
-        size.processes,
         size.leases(),
-        size.healthy,
     ));
     if !short && memory >= MEMORY_MAX_MIB {
         outcome.miss(format!("{memory:.1} MiB"));
@@ -149,8 +146,7 @@ fn observe_stopped(world: &World, node: &Node, size: &Size, outcome: &mut Outcom
     let used = processor_time(node).saturating_sub(before);
     let memory = memory_mib(node, "VmHWM");
     outcome.note(format!(
-        "stopped for {duration:.0?}: {leases} records read {reads} times, {used:.1?} of a processor in the node; its \
-         largest memory {memory:.1} MiB"
+        "all stopped for {duration:.0?}: at most {memory:.1} MiB, {used:.1?} of a core; records read {reads} times"
     ));
 }
 

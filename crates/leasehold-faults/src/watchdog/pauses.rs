@@ -28,8 +28,9 @@ pub(super) fn stopped(run: &Run) -> Outcome {
         }
     });
     let runs = run.count;
+    // The others read a state after the reply of the store.
     outcome.note(format!(
-        "{doubted} of {runs} read Jeopardy(paused) before Held; the others read a state after the reply of the store"
+        "{doubted} of {runs} read Jeopardy(paused) before Held"
     ));
     outcome
 }
