@@ -126,7 +126,8 @@ local function apply_to_mutex(record, counter, queue, verb, lease, ttl, held, re
                 if verb ~= 'queue' or is_reserved then
                     return 'refused', left
                 end
-                return 'refused', {left, join(queue, lease, ttl, tokens, asked and asked .. ' ' .. condition)}
+                local at, about = must('LPOS', queue, lease), asked and asked .. ' ' .. condition
+                return 'refused', {left, join(queue, lease, at, ttl, tokens, about)}
             end
             -- A proposal, if there is one.
             first, outcome = reserve(counter, tokens, holds, nil, first)

@@ -304,10 +304,9 @@ local function notify_next(record, queue, ttl)
     unfinished = is_unfinished(queue)
 end
 
--- Appends a lease to the queue, unless it is there, and returns the number of waiters before it. `about` is the run that it
--- waits for.
-local function join(queue, lease, ttl, tokens, about)
-    local at = must('LPOS', queue, lease)
+-- Appends a lease to the queue, unless it is there, and returns the number of waiters before it. `at` is what LPOS
+-- returns for the lease; callers may know it, and LPOS compares the whole queue. `about` is the run that it waits for.
+local function join(queue, lease, at, ttl, tokens, about)
     local entry = lease .. ' ' .. ttl .. ' ' .. tokens .. (about and ' ' .. about or '')
     local new = not at
     if new then

@@ -348,7 +348,7 @@ local function acquire()
         must('HSET', record, '.', status(), 'used', state())
         keep_for(2 * op.ttl + 1000)
         local tokens = op.tokens .. kind .. op.weight .. op.mark
-        return refused(join(queue, lease, op.ttl, tokens, asked and asked .. ' ' .. op.condition))
+        return refused(join(queue, lease, at, op.ttl, tokens, asked and asked .. ' ' .. op.condition))
     else
         local first, outcome = tokens_of(op.weight, op.tokens)
         if not first then
@@ -391,7 +391,7 @@ local function join_first(entry)
         id = nil
     end
     if id then
-        join(queue, lease, op.ttl, tokens)
+        join(queue, lease, 1, op.ttl, tokens)
         return
     end
     joined_first = true
