@@ -1,5 +1,6 @@
 //! Grants by message: dead waiters and new connections. The rules are in `differential`.
 
+use futures_util::future::join_all;
 use leasehold::__private::store::Event;
 use leasehold_core::{Notice, Op};
 
@@ -150,6 +151,27 @@ async fn a_free_lock_behind_many_dead_waiters_is_granted() {
     assert_eq!(b.apply(acquire("b", 1)).await, refused);
     eventually_async(SOON, async || is_granted(&b.send(acquire("b", 1)).await)).await;
     assert!(!is_queued(&server, QUEUE) && !is_queued(&server, "app:{t:b}:queue"));
+}
+
+/// Although all of them send a request at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_connection_subscribes_each_client_once() {
+    let server = server_with_user("cut");
+    let [a, ..] = clients(&server).await;
+    a.acquire("a", 1).await;
+    let store = open(&server.url_of("cut", "pw")).await;
+    let waiters: Vec<_> = (10..60)
+        .map(|number| StoreClient::on(&store, number))
+        .collect();
+    for _ in 0..2 {
+        let before = calls(&server, "subscribe");
+        join_all(waiters.iter().map(|waiter| waiter.wait("a", 1))).await;
+        assert_eq!(calls(&server, "subscribe") - before, 50);
+        server.cli(&["CLIENT", "KILL", "USER", "cut"]);
+        for waiter in &waiters {
+            waiter.until_interrupted().await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

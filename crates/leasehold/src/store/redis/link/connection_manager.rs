@@ -4,13 +4,14 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisResult, Value};
+use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::connect;
@@ -42,7 +43,7 @@ pub(crate) enum Target {
 }
 
 /// The one connection of a store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ConnectionManager {
     sessions: Arc<Sessions>,
     subscribed_to: SubscribedTo,
@@ -144,17 +145,40 @@ impl ConnectionManager {
         settled: bool,
     ) -> Result<(Arc<Session>, Instant)> {
         let session = self.connected().await?;
-        let subscriptions = &session.subscriptions;
-        let notifications = self.notifications();
-        if settled && !subscriptions.settled(notifications) {
-            let mut connection = session.connection.clone();
-            let (target, to) = (self.target(), self.subscribed_to);
-            let settle = subscriptions.settle(&mut connection, notifications, target, to);
-            let deadline = deadline(self.response_timeout);
-            self.await_reply(&session, deadline, settle).await?;
+        if settled && !session.subscriptions.settled(self.notifications()) {
+            let (manager, current) = (self.clone(), Arc::clone(&session));
+            // In a task: a caller that is no longer polled must not keep the others waiting.
+            let settling = tasks::spawn(async move { manager.settle(&current).await });
+            let timeout = self.response_timeout;
+            let ended = |_| Err(errors::no_reply_within(timeout).at_store(self.target()));
+            settling.await.unwrap_or_else(ended)?;
         }
         let deadline = deadline(self.response_timeout.saturating_add(longer));
         Ok((session, deadline))
+    }
+
+    /// Subscribes all current clients on a connection, unless another caller does it.
+    async fn settle(&self, session: &Arc<Session>) -> Result<()> {
+        let subscriptions = &session.subscriptions;
+        let (notifications, target) = (self.notifications(), self.target());
+        let deadline = deadline(self.response_timeout);
+        // Held until a connection without a reply has ended: the next caller must not send the same on it.
+        let settling = timeout_at(deadline, subscriptions.settling.lock()).await;
+        let Ok(_settling) = settling else {
+            return Err(errors::no_reply_within(self.response_timeout).at_store(target));
+        };
+        if session.state.is_ended() {
+            // The caller before got no reply.
+            let error = RedisError::from(io::Error::from(io::ErrorKind::NotConnected));
+            return Err(errors::no_reply(&error).at_store(target));
+        }
+        if subscriptions.settled(notifications) {
+            return Ok(());
+        }
+        let mut connection = session.connection.clone();
+        let to = self.subscribed_to;
+        let settle = subscriptions.settle(&mut connection, notifications, target, to);
+        self.await_reply(session, deadline, settle).await
     }
 
     /// Waits for a reply on a connection, and ends the connection if none arrives.

@@ -25,6 +25,8 @@ pub(crate) struct Subscriptions {
     transport: Transport,
     /// The version of the notifications that is subscribed.
     settled: AtomicU64,
+    /// Held while the clients are subscribed, because each concurrent caller would subscribe all of them.
+    pub(crate) settling: tokio::sync::Mutex<()>,
     pub(crate) tracking: Arc<KeyTracking>,
     state: Mutex<SubscriptionState>,
 }
@@ -118,6 +120,7 @@ impl Subscriptions {
         Self {
             transport,
             settled: AtomicU64::new(0),
+            settling: tokio::sync::Mutex::default(),
             tracking,
             state: Mutex::default(),
         }
