@@ -12,6 +12,12 @@ use crate::target::{Session, Target};
 use crate::usage::Usage;
 use crate::{Result, failed};
 
+/// How many readers request the lock at once.
+///
+/// The server compares each request with the whole queue. With all of them at once, the last replies would exceed the
+/// response timeout on a busy machine.
+const REQUESTS: usize = 500;
+
 /// How often the length of the queue is read until all wait.
 const INTERVAL: Duration = Duration::from_millis(10);
 
@@ -59,20 +65,24 @@ async fn serve(
     let clients = clients?;
     let writer = session.rw_lock(&name)?.write().await?;
     let mut tasks = JoinSet::new();
-    for client in &clients {
-        let lock = client.rw_lock(&name)?;
-        tasks.spawn(async move { lock.read().await?.release().await });
-    }
     let key = session.key(&name)?;
     let start = Instant::now();
-    while server.queue_length(&key).await? < u32::from(readers) {
-        if let Some(ended) = tasks.try_join_next() {
-            ended.map_err(failed("a task of the bench"))??;
+    let mut queued = 0;
+    for part in clients.chunks(REQUESTS) {
+        for client in part {
+            let lock = client.rw_lock(&name)?;
+            tasks.spawn(async move { lock.read().await?.release().await });
         }
-        if start.elapsed() > QUEUED_MAX {
-            return Err("the readers do not wait in the queue of the server".into());
+        queued += part.len() as u32;
+        while server.queue_length(&key).await? < queued {
+            if let Some(ended) = tasks.try_join_next() {
+                ended.map_err(failed("a task of the bench"))??;
+            }
+            if start.elapsed() > QUEUED_MAX {
+                return Err("the readers do not wait in the queue of the server".into());
+            }
+            sleep(INTERVAL).await;
         }
-        sleep(INTERVAL).await;
     }
     let waiting = Usage::now(session).await?;
     writer.release().await?;
