@@ -87,8 +87,9 @@ async fn run_until(
     if watchdog.is_some() {
         report.finish(&client).await;
     }
-    if args.lock.verbose {
-        print_held(args, held, to_the_end && !waived);
+    // When it was lost is not known here.
+    if args.lock.verbose && to_the_end {
+        print_held(args, held, !waived);
     }
     if let Ok(run) = &completed {
         let code = outcome.as_ref().ok().copied();

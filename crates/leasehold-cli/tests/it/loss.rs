@@ -120,7 +120,7 @@ fn a_revocation_ends_the_run_as_its_user_wants() {
     let term = "trap 'echo term >> got; exit 0' TERM; echo in; while :; do sleep 0.02; done";
     let ignore = "echo in; until test -e go-on; do sleep 0.02; done; exit 6";
     for (args, script, wanted) in [
-        (&["--ttl", "30s", "job"][..], term, 122),
+        (&["-v", "--ttl", "30s", "job"][..], term, 122),
         (&["--ttl", "30s", "--lost-exit-code", "99", "job"], term, 99),
         (&["--ttl", "30s", "--on-lost", "kill", "job"], term, 122),
         (
@@ -128,7 +128,11 @@ fn a_revocation_ends_the_run_as_its_user_wants() {
             term,
             122,
         ),
-        (&["--ttl", "30s", "--on-lost", "ignore", "job"], ignore, 6),
+        (
+            &["-v", "--ttl", "30s", "--on-lost", "ignore", "job"],
+            ignore,
+            6,
+        ),
         (
             &["--ttl", "30s", "--on-lost", "ignore", "-q", "job"],
             ignore,
@@ -151,6 +155,7 @@ fn a_revocation_ends_the_run_as_its_user_wants() {
         // Printed even by a quiet run.
         let cause = "leasehold: job: the lock is lost: an operator revoked it; ";
         assert!(stderr(&output).contains(cause), "{output:?}");
+        assert!(!stderr(&output).contains("held for"), "{output:?}");
         let _ = std::fs::remove_file(fixture.path("go-on"));
     }
     assert_eq!(fixture.read("got"), "term\nterm\n", "not at --on-lost=kill");
