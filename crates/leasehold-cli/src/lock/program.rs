@@ -54,11 +54,34 @@ impl Program {
         let starts_others = [&run.program, &self.name].map(|name| shell::is_starter(name));
         Some(
             match run.program == self.name || starts_others.contains(&true) {
-                true => (recorded.clone(), with_task),
+                true => in_words(recorded, &with_task),
                 false => names(),
             },
         )
     }
+}
+
+/// A recorded program and this one, with words for their texts: hashes say nothing to people, and a text may have a
+/// password.
+fn in_words(recorded: &str, this: &str) -> (String, String) {
+    let recorded_text = match hash_in(recorded) == hash_in(this) {
+        true => "(this text)",
+        false => "(another text)",
+    };
+    let with_text = |program: &str, text: &str| match hash_in(program) {
+        Some(hash) => program.replacen(hash, text, 1),
+        None => program.to_owned(),
+    };
+    (
+        with_text(recorded, recorded_text),
+        with_text(this, "(this text)"),
+    )
+}
+
+/// The hash of a text, as it stands in a recorded program.
+fn hash_in(program: &str) -> Option<&str> {
+    let mut words = program.split(' ');
+    words.find(|word| word.starts_with('#') && word.len() == "#01234567".len())
 }
 
 /// Whether two paths are those of one program. The search path finds a name in any directory.

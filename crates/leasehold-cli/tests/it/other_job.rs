@@ -128,13 +128,21 @@ fn a_start_of_another_text_or_module_says_so() {
     std::fs::write(&python, "#!/bin/sh\n").unwrap();
     std::fs::set_permissions(python, Permissions::from_mode(0o755)).unwrap();
     let started = |name: &str, command: &[&str]| started(&fixture, name, command.iter().copied());
-    for (name, recorded, other) in [
+    let text = "sh -c (another text) --every 1d, and this is sh -c (this text) ";
+    let module = "python -m a --every 1d, and this is python -m b ";
+    for (name, recorded, other, programs) in [
         (
             "text",
             ["sh", "-euc", "true secret"],
             ["sh", "-euc", "false"],
+            text,
         ),
-        ("module", ["./python", "-m", "a"], ["./python", "-m", "b"]),
+        (
+            "module",
+            ["./python", "-m", "a"],
+            ["./python", "-m", "b"],
+            module,
+        ),
     ] {
         assert_eq!(started(name, &recorded), "");
         let with_date = [&recorded[..], &["2026-11-27"]].concat();
@@ -145,10 +153,16 @@ fn a_start_of_another_text_or_module_says_so() {
                 && message.contains("; if they are two jobs, give one of them another name"),
             "{message}"
         );
-        let is_named =
-            message.contains("a run of python -m a --every 1d, and this is python -m b ");
-        assert_eq!(is_named, name == "module", "{message}");
+        let programs = format!("the record is of a run of {programs}");
+        assert!(message.contains(&programs), "{message}");
     }
+    // One text with two tasks.
+    let with_task = |task| started("task", &["sh", "-c", "true secret", task]);
+    assert_eq!(with_task("a"), "");
+    let message = with_task("b");
+    let programs =
+        "a run of sh -c (this text) a --every 1d, and this is sh -c (this text) b --every 1d;";
+    assert!(message.contains(programs), "{message}");
     let record = server.cli(&["GET", "leasehold:{default:text}:completion"]);
     assert!(
         record.contains(" path=sh%20-c%20#") && !record.contains("secret"),
