@@ -48,11 +48,11 @@ fn a_wait_for_new_masters_ends_at_its_limit_and_by_a_signal() {
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(125), "{text}");
         assert!(!text.contains("could not be released"), "{text}");
-        text.contains("kept out for ")
+        text.contains("no majority of 3 masters for ")
     });
 
     let waiting = fixture.run_script(&["job"], "true");
-    let (mut lines, mut waiting) = message(waiting, "kept out for ");
+    let (mut lines, mut waiting) = message(waiting, "no majority of 3 masters for ");
     kill("TERM", waiting.id());
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();

@@ -33,17 +33,18 @@ pub(super) fn no_quorum(size: Size, errors: &[Error], kept_out: Option<Duration>
         }
     });
     let messages: Vec<_> = messages.collect();
-    // A master that does not reply may keep them out for longer.
-    let at_least = match errors.iter().all(is_not_admitted) {
-        true => "",
-        false => "at least ",
-    };
+    let is_known_end = kept_out.is_some() && errors.iter().all(is_not_admitted);
     let until = kept_out.map_or(String::new(), |left| {
-        let left = left.as_secs_f64().ceil();
-        format!(", kept out for {at_least}another {left:.0} s")
+        // A master that does not reply may keep them out for longer.
+        let at_least = if is_known_end { "" } else { "at least " };
+        format!(" for {at_least}another {:.0} s", left.as_secs_f64().ceil())
     });
+    let advice = match !is_known_end && errors.iter().any(is_not_admitted) {
+        true => "; the first use needs all masters",
+        false => "",
+    };
     let message = format!(
-        "no majority of {} masters{until}: {}",
+        "no majority of {} masters{until}: {}{advice}",
         size.masters(),
         messages.join("; ")
     );
@@ -66,6 +67,39 @@ fn retry(size: Size, errors: &[Error], kept_out: Option<Duration>) -> Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::errors;
+
+    #[test]
+    fn masters_that_are_kept_out_are_named_with_the_end_of_that() {
+        let size = Size::new(3).unwrap();
+        let kept_out = |master: &str| errors::command("EVAL", "", "NOTADMITTED").at_store(master);
+        let new = [kept_out("a"), kept_out("b")];
+        let away = Error::new(ErrorKind::Unreachable, "no reply").at_store("c");
+        let one_away = [kept_out("a"), away];
+        let left = Some(Duration::from_millis(23_400));
+        for (errors, left, expected) in [
+            (
+                &new,
+                left,
+                "no majority of 3 masters for another 24 s: a, b: may have forgotten locks (new, restarted or \
+                 replicated)",
+            ),
+            (
+                &one_away,
+                left,
+                "no majority of 3 masters for at least another 24 s: a: may have forgotten locks (new, restarted or \
+                 replicated); c: no reply; the first use needs all masters",
+            ),
+            (
+                &new,
+                None,
+                "no majority of 3 masters: a, b: may have forgotten locks (new, restarted or replicated); the first \
+                 use needs all masters",
+            ),
+        ] {
+            assert_eq!(no_quorum(size, errors, left).to_string(), expected);
+        }
+    }
 
     #[test]
     fn a_majority_that_replies_refuses_for_a_while_and_one_that_does_not_is_silent() {

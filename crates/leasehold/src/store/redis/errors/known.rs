@@ -75,7 +75,7 @@ const TABLE: &[Known] = &[
     known("READONLY", "", ErrorKind::Store,
         "this server is a read-only replica; connect to its master"),
     transient("", NOT_ADMITTED,
-        "new, restarted or replicated, so it may have forgotten locks; the first use needs all masters"),
+        "may have forgotten locks (new, restarted or replicated)"),
     transient("LOADING", "",
         "the server is still loading its data; try again when it is done"),
     known("OOM", "", ErrorKind::Store,

@@ -11,7 +11,7 @@ fn url(masters: &Masters) -> String {
 }
 
 /// Part of an error with the time for which masters are not admitted.
-const KEPT_OUT: &str = "kept out for another ";
+const KEPT_OUT: &str = "no majority of 3 masters for another ";
 
 /// Checks such an error, whose end is known.
 fn assert_known_end(error: &Error, longest: Duration) {
