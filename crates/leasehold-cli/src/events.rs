@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use leasehold::{Client, ClientInfo, Completion, LeaseId, LockEvent, LockEvents};
+use leasehold::{Client, ClientInfo, Completion, LeaseId, LockEvent, LockEvents, LockInfo};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -13,12 +13,12 @@ use tokio::time::{sleep, timeout};
 use crate::args::{EventsArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::Failure;
-use crate::{jobs, json, misplaced, output};
+use crate::{duration, jobs, json, misplaced, output};
 
-/// The time limit of the queries for the client info of a holder: it must not delay the event.
+/// The time limit of the queries for a holder or a minimum hold: they must not delay the event.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often it is queried, and the interval: a client writes it a moment after its first grant.
+/// How often client info is queried, and the interval: a client writes it a moment after its first grant.
 const QUERIES_MAX: u32 = 5;
 const QUERY_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -31,6 +31,8 @@ struct EventRecord {
     event: LockEvent,
     /// The client of the lease that was granted, if its client info is known.
     client: Option<ClientInfo>,
+    /// The lock, if nobody holds it and it is in its minimum hold.
+    min_hold: Option<LockInfo>,
 }
 
 impl EventRecord {
@@ -154,11 +156,17 @@ async fn send_events(
             LockEvent::Held(lease) | LockEvent::Granted(lease) => holder(&client, *lease).await,
             _ => None,
         };
+        let min_hold = match &event {
+            LockEvent::Free => min_hold(&client, &name, None).await,
+            LockEvent::Released(lease) => min_hold(&client, &name, Some(*lease)).await,
+            _ => None,
+        };
         let record = EventRecord {
             time,
             name: name.clone(),
             event,
             client: holder,
+            min_hold,
         };
         if records.send(Ok(record)).await.is_err() {
             return;
@@ -183,6 +191,14 @@ async fn holder(client: &Client, lease: LeaseId) -> Option<ClientInfo> {
     timeout(QUERY_TIMEOUT, queries).await.ok()?
 }
 
+/// The lock, if it is in the minimum hold of this lease, or of any. `None`: it is not, or that is not known.
+async fn min_hold(client: &Client, name: &str, released: Option<LeaseId>) -> Option<LockInfo> {
+    let mutex = client.mutex(name).ok()?;
+    let info = timeout(QUERY_TIMEOUT, mutex.holder()).await.ok()?.ok()??;
+    let is_of_lease = released.is_none_or(|lease| lease == info.lease);
+    (info.min_hold && is_of_lease).then_some(info)
+}
+
 /// Prints that events are missed or no longer missed, as it is not an event of the lock. Returns whether it was that.
 fn print_silence(record: &EventRecord, store: &dyn fmt::Display) -> bool {
     let name = &record.name;
@@ -203,11 +219,17 @@ fn print_silence(record: &EventRecord, store: &dyn fmt::Display) -> bool {
 /// A line for people. `key` is that of the completed runs.
 fn text(record: &EventRecord, key: Option<&str>) -> String {
     let client = || output::client(record.client.as_ref());
+    let min_hold = record.min_hold.as_ref();
+    let left = min_hold.map(|info| duration::format(info.time_left));
+    let free_in = output::optional(", free in ", left);
     let event = match &record.event {
         LockEvent::Held(lease) => format!("held by {}, lease {lease}", client()),
-        LockEvent::Free => "free".to_owned(),
+        LockEvent::Free => match min_hold {
+            Some(info) => format!("{}{free_in}", output::listed_holder(info)),
+            None => "free".to_owned(),
+        },
         LockEvent::Granted(lease) => format!("granted to {}, lease {lease}", client()),
-        LockEvent::Released(lease) => format!("released, lease {lease}"),
+        LockEvent::Released(lease) => format!("released, lease {lease}{free_in}"),
         LockEvent::Revoked(lease) => format!("revoked by an operator, lease {lease}"),
         LockEvent::Expired(lease) => format!("expired, lease {lease}"),
         LockEvent::QueueLength(0) => "the queue is empty".to_owned(),

@@ -32,12 +32,12 @@ pub struct LockState {
 pub enum LockEvent {
     /// The first event: this lease holds the lock, perhaps with others, each of which has such an event.
     Held(LeaseId),
-    /// The first event: the lock is free.
+    /// The first event: no lease holds the lock, which may be in its minimum hold.
     Free,
     /// The lock was granted to this lease.
     Granted(LeaseId),
     /// This lease ended before its time: its holder released it, or a watchdog did after the death of its holder, or the
-    /// store has lost its record.
+    /// store has lost its record. The lock may be in its minimum hold from then on.
     Released(LeaseId),
     /// An operator revoked this lease. Of several leases that are revoked together, the others are reported as
     /// [`Released`](Self::Released).

@@ -380,3 +380,32 @@ fn events_are_printed_for_people() {
     let mut first = fixture.shell("leasehold watch job | head -n 1");
     assert!(stdout(&first.run_to_end()).ends_with("  job  free\n"));
 }
+
+/// As `show` and `ls` do.
+#[test]
+fn a_minimum_hold_is_printed_with_its_end() {
+    let fixture = Fixture::new();
+    let mut watch = fixture.leasehold(["watch", "job"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = OutputLines::read(watch.stdout.take().unwrap());
+    let line_with = |part: &str| {
+        let line = lines.next_line().unwrap();
+        assert!(line.contains(part), "{part}: {line}");
+        line
+    };
+    line_with("  job  free");
+    let run = fixture.hold_until_go_on(&["--at-least", "5h", "job"]);
+    line_with("  job  granted to ");
+    fixture.write("go-on");
+    run.ends_with(0);
+    let released = line_with("  job  released, lease ");
+    assert!(released.contains(", free in 4h "), "{released}");
+    kill("TERM", watch.id());
+    watch.wait().unwrap();
+    let mut later = fixture.shell("leasehold watch job | head -n 1");
+    let first = stdout(&later.run_to_end());
+    assert!(
+        first.contains("  job  minimum hold of ") && first.contains(", free in 4h "),
+        "{first}"
+    );
+}
