@@ -172,6 +172,17 @@ mod tests {
             assert_eq!(events(Some(&held), &state(seconds, None, 0)), [event]);
         }
         assert_eq!(events(Some(&held), &state(60, Some(1), 0)), []);
+        // Without the reading of its renewal, its release is an expiry: its last known end has passed.
+        let renewed = state(25, Some(1), 0);
+        let released = state(40, None, 0);
+        assert_eq!(
+            events(Some(&renewed), &released),
+            [LockEvent::Released(lease(1))]
+        );
+        assert_eq!(
+            events(Some(&held), &released),
+            [LockEvent::Expired(lease(1))]
+        );
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub enum ReadReply<R> {
         result: R,
         /// Whether the store pushes the next change.
         pushes: bool,
-        /// The time until the lease of the holder expires.
+        /// The time until the first of the leases of the holders expires.
         time_left: Option<Duration>,
     },
     /// An error that is the result.

@@ -43,7 +43,7 @@ impl Observer {
     }
 
     /// Returns the state immediately the first time, and then after the next change: a push of the store, or the end of
-    /// the lease that was the holder's. It may return the same state again.
+    /// the first of the leases of the holders. It may return the same state again.
     ///
     /// # Errors
     ///
@@ -290,9 +290,10 @@ impl Task {
             Ok(Page { views, changed, .. }) => {
                 let view = views.into_iter().next();
                 let view = view.unwrap_or_else(|| View::of(self.key.clone()));
+                let holders = view.holder.iter().chain(&view.others);
                 let state = ReadReply::State {
                     pushes: changed.is_some(),
-                    time_left: view.holder.as_ref().map(|holder| holder.time_left),
+                    time_left: holders.map(|holder| holder.time_left).min(),
                     result: Ok(Arc::new(view)),
                 };
                 (state, changed)

@@ -200,3 +200,23 @@ pub(super) async fn the_events_of_a_lock_come_in_their_order(fixture: Fixture) {
     drop(election.mutex().revoke().await.unwrap());
     assert_eq!(event().await, LockEvent::Revoked(lease));
 }
+
+/// The first one lasts for longer than the test waits for the end of the second.
+pub(super) async fn each_of_several_leases_expires_at_its_own_end(fixture: Fixture) {
+    let name = fresh_name("ends");
+    let client = fixture.client().await;
+    let mut events = client.mutex(&name).unwrap().events();
+    let mut event = async || timeout(SOON, events.next()).await.unwrap().unwrap();
+    assert_eq!(event().await, LockEvent::Free);
+    let semaphore = client.semaphore(&name, 2).unwrap();
+    let mut permits = Vec::new();
+    // So long that a busy observer reads it before its end.
+    for seconds in [600, 4] {
+        let fixed = LeaseOptions::new().fixed(Duration::from_secs(seconds));
+        let permit = semaphore.with(fixed).unwrap().acquire().await.unwrap();
+        assert_eq!(event().await, LockEvent::Granted(permit.lease_id()));
+        permits.push(permit);
+    }
+    let expired = LockEvent::Expired(permits[1].lease_id());
+    assert_eq!(event().await, expired);
+}

@@ -133,6 +133,7 @@ conformance! {
     // What the rule and the client decide. The random histories of each store compare its replies and notices with the
     // rule.
     rule {
+        elections::each_of_several_leases_expires_at_its_own_end,
         handoff::a_revocation_ends_the_chain,
         handoff::after_the_limit_of_handoffs_the_process_joins_the_queue_again,
         jobs::a_lease_is_not_handed_off_to_a_run,
