@@ -53,71 +53,100 @@ local results, for_rule = {}, nil
 -- Operations in their usual form come first, before the functions of the rule are created: a lease acquires what is free, or
 -- is released, and there are no queue, no number, no run and no set limit. Such a one is decided by the rule of shares.lua, at a
 -- part of its cost. `for_rule` has the records with other operations, whose later ones are left to the rule.
-local plain = {}
+-- What is the same for many operations of a call is done once: `claims` has claims by their words, and `is_proven` says that
+-- the server allows what a free name needs.
+local claims, is_proven = {}, false
+local match, format, tonumber = string.match, string.format, tonumber
+
+-- A claim, with the fields of a record whose only holder it is; false if it is not in its usual form.
+local function read_claim(words, ttl, now)
+    local verb, name, weight, limit = match(words, '^(%a+) 1 1 (%a+) (%d+) ?(%d*)$')
+    local share, permits = tonumber(weight), tonumber(limit)
+    local kind = name == 'of' and permits and 'permits' or name == 'access' and name
+    if verb ~= 'queue' and verb ~= 'acquire' or not kind or share > (permits or FULL) then
+        return false
+    end
+    local is_reader, ends = kind == 'access' and share < FULL, now + ttl * 1000
+    local number, ends_text = permits and limit or is_reader and stamp, format('%.0f', ends)
+    return {
+        ttl = ttl, millis = format('%.0f', ttl + 1), ends = ends,
+        kind = kind, weight = share, permits = permits, is_reader = is_reader,
+        head = number and kind .. ' ' .. number or kind,
+        used = weight .. ' ' .. ends_text,
+        row = weight .. ' 1 ' .. stamp .. ' ' .. ends_text,
+    }
+end
 
 -- The parts of the head and of the holders, if no holder has ended.
-function plain.read(fields, now)
-    local kind, words = string.match(fields[1] or '', '^(%a+) ?(%d*)$')
-    local used, earliest = string.match(fields[2] or '', '^(%d+) ?(%d*)$')
+local function read_fields(fields, now)
+    local kind, number = match(fields[1] or '', '^(%a+) ?(%d*)$')
+    local used, earliest = match(fields[2] or '', '^(%d+) ?(%d*)$')
     used, earliest = tonumber(used), tonumber(earliest)
     if used and (used == 0 or earliest and now < earliest) then
-        return kind, tonumber(words), used, earliest
+        return kind, tonumber(number), used, earliest
     end
 end
 
-function plain.acquire(record, counter, queue, lease, ttl, words, now)
-    local fields, name, weight, permits = run('HMGET', record, '.', 'used', lease), string.match(words, '^(%a+) (%d+) ?(%d*)$')
-    weight, permits = tonumber(weight), tonumber(permits) or FULL
-    if fields.err or fields[3] or run('EXISTS', record, queue) ~= (fields[1] and 1 or 0) then
+-- Makes the time the last token, if it is later.
+local function reserve_time(counter)
+    local last = run('SET', counter, stamp, 'PX', RETENTION_MS, 'GET')
+    if not last or type(last) == 'string' and #last == #stamp and last < stamp then
+        return true
+    elseif type(last) == 'string' then
+        run('SET', counter, last, 'PX', RETENTION_MS)
+    end
+    return false
+end
+
+local function acquire_free(record, counter, lease, claim, now)
+    if not reserve_time(counter) then
         return false
     end
-    local kind, number, used, earliest = plain.read(fields, now)
-    if not fields[1] then
-        kind, number, used = name == 'of' and 'permits' or name, name == 'of' and permits or nil, 0
-    end
-    local matches = name == 'of' and kind == 'permits' and number == permits or name == 'access' and kind == 'access'
-    if not (matches and used) or used + weight > permits then
+    -- Changes nothing. It proves that leases can be renewed and released, and that records get their expiry.
+    is_proven = is_proven or not run('HMGET', record, '.').err and run('HDEL', record, lease) == 0
+        and run('PTTL', record) == -2 and run('PEXPIRE', record, claim.millis) == 0
+    if not is_proven or type(run('HSET', record, lease, claim.row, '.', claim.head, 'used', claim.used)) == 'table' then
         return false
     end
-    -- Readers share the token of the first one.
-    local token = name == 'access' and weight < FULL and number or now
-    if token == now then
-        local last = run('SET', counter, stamp, 'PX', RETENTION_MS, 'GET')
-        if last and not (type(last) == 'string' and #last == #stamp and last < stamp) then
-            if type(last) == 'string' then
-                run('SET', counter, last, 'PX', RETENTION_MS)
-            end
-            return false
-        end
+    run('PEXPIRE', record, claim.millis)
+    return 'granted', now
+end
+
+local function acquire_beside(record, counter, lease, claim, now)
+    local fields = run('HMGET', record, '.', 'used', lease)
+    local kind, number, used, earliest = read_fields(fields, now)
+    if fields[3] or kind ~= claim.kind or claim.permits and claim.permits ~= number
+        or used + claim.weight > (claim.permits or FULL) then
+        return false
     end
-    if name == 'access' then
-        number = weight < FULL and token or nil
+    local row, head, token = claim.row, claim.head, now
+    if claim.is_reader and number then
+        -- Readers share the token of the first one.
+        row, head, token = format('%.0f 1 %.0f %.0f', claim.weight, number, claim.ends), fields[1], number
+    elseif not reserve_time(counter) then
+        return false
     end
-    local ends, left, millis = now + ttl * 1000, run('PTTL', record), ttl + 1
+    local left = run('PTTL', record)
     -- Deletes nothing. It proves that the lease can be released. The expiry comes first: then its refusal changes nothing.
     if run('HDEL', record, lease) ~= 0 or type(left) == 'table'
-        or type(run('PEXPIRE', record, math.max(left, millis))) == 'table' then
+        or type(run('PEXPIRE', record, math.max(left, claim.ttl + 1))) == 'table' then
         return false
     end
-    local head = number and string.format('%s %.0f', kind, number) or kind
-    local state = string.format('%.0f %.0f', used + weight, math.min(earliest or ends, ends))
-    local row = string.format('%.0f 1 %.0f %.0f', weight, token, ends)
+    local state = format('%.0f %.0f', used + claim.weight, math.min(earliest or claim.ends, claim.ends))
     if type(run('HSET', record, lease, row, '.', head, 'used', state)) == 'table' then
         return false
-    elseif left == -2 then
-        run('PEXPIRE', record, millis)
     end
     return 'granted', token
 end
 
-function plain.release(record, queue, lease, now)
+local function release(record, queue, lease, now)
     local fields = run('HMGET', record, '.', 'used', lease)
-    if fields.err or not fields[3] or run('EXISTS', queue) ~= 0 then
+    if not fields[3] or run('EXISTS', queue) ~= 0 then
         return false
     end
-    local kind, number, used, earliest = plain.read(fields, now)
-    local weight, ends = string.match(fields[3], '^(%d+)#?%d* [1-9]%d* %d+ (%d+)')
-    if not (kind and used and weight) or now >= tonumber(ends) then
+    local weight, ends = match(fields[3], '^(%d+)#?%d* [1-9]%d* %d+ (%d+)')
+    local kind, _, used, earliest = read_fields(fields, now)
+    if not (kind and weight) or now >= tonumber(ends) then
         return false
     end
     used = used - weight
@@ -127,7 +156,7 @@ function plain.release(record, queue, lease, now)
         return false
     end
     -- If the memory is full, the holders are counted.
-    if type(run('HSET', record, 'used', string.format('%.0f %.0f', used, earliest))) == 'table' then
+    if type(run('HSET', record, 'used', format('%.0f %.0f', used, earliest))) == 'table' then
         run('HDEL', record, 'used')
     end
     return 'released', 0
@@ -140,16 +169,27 @@ if size > 1 then
         return {'TIME', time.err}
     end
     local now = time[1] * 1000000 + time[2]
-    stamp = string.format('%.0f', now)
+    stamp = format('%.0f', now)
     for i = 1, size, 3 do
         local record, words, lease = keys[i], argv[at], argv[at + 1]
-        local outcome, value = false, nil
+        local outcome, value
         if not (for_rule and for_rule[record]) then
-            local claim = string.match(words, '^acquire 1 1 (.*)$') or string.match(words, '^queue 1 1 (.*)$')
-            if claim then
-                outcome, value = plain.acquire(record, keys[i + 1], keys[i + 2], lease, argv[at + 2], claim, now)
-            elseif words == 'release' then
-                outcome, value = plain.release(record, keys[i + 2], lease, now)
+            local counter, queue = keys[i + 1], keys[i + 2]
+            if words == 'release' then
+                outcome, value = release(record, queue, lease, now)
+            else
+                local claim, ttl = claims[words], argv[at + 2]
+                if claim == nil or claim and claim.ttl ~= ttl then
+                    claim = read_claim(words, ttl, now)
+                    claims[words] = claim
+                end
+                -- If the queue exists without a record, there is no head to read.
+                local exists = claim and run('EXISTS', record, queue)
+                if exists == 0 then
+                    outcome, value = acquire_free(record, counter, lease, claim, now)
+                elseif exists == 1 then
+                    outcome, value = acquire_beside(record, counter, lease, claim, now)
+                end
             end
         end
         if outcome then
