@@ -53,9 +53,9 @@ local results, for_rule = {}, nil
 -- Operations in their usual form come first, before the functions of the rule are created: a lease acquires what is free, or
 -- is released, and there are no queue, no number, no run and no set limit. Such a one is decided by the rule of shares.lua, at a
 -- part of its cost. `for_rule` has the records with other operations, whose later ones are left to the rule.
--- What is the same for many operations of a call is done once: `claims` has claims by their words, and `is_proven` says that
--- the server allows what a free name needs.
-local claims, is_proven = {}, false
+-- What is the same for many operations of a call is done once: `claims` has claims by their words, `released` the fields that
+-- the last release has read, and `is_proven` says that the server allows what a free name needs.
+local claims, released, is_proven = {}, {}, false
 local match, format, tonumber = string.match, string.format, tonumber
 
 -- A claim, with the fields of a record whose only holder it is; false if it is not in its usual form.
@@ -144,19 +144,21 @@ local function release(record, queue, lease, now)
     if not fields[3] or run('EXISTS', queue) ~= 0 then
         return false
     end
-    local weight, ends = match(fields[3], '^(%d+)#?%d* [1-9]%d* %d+ (%d+)')
-    local kind, _, used, earliest = read_fields(fields, now)
-    if not (kind and weight) or now >= tonumber(ends) then
-        return false
+    -- Those of leases that were acquired in one call are usually the same.
+    if fields[3] ~= released[3] or fields[2] ~= released[2] or fields[1] ~= released[1] then
+        local weight, ends = match(fields[3], '^(%d+)#?%d* [1-9]%d* %d+ (%d+)')
+        local kind, _, used, earliest = read_fields(fields, now)
+        released = fields
+        released.used, released.earliest = kind and weight and now < tonumber(ends) and used - weight, earliest
     end
-    used = used - weight
+    local used = released.used
     if used == 0 then
         return run('DEL', record) == 1 and 'released', 0
-    elseif run('HDEL', record, lease) ~= 1 then
+    elseif not used or run('HDEL', record, lease) ~= 1 then
         return false
     end
     -- If the memory is full, the holders are counted.
-    if type(run('HSET', record, 'used', format('%.0f %.0f', used, earliest))) == 'table' then
+    if type(run('HSET', record, 'used', format('%.0f %.0f', used, released.earliest))) == 'table' then
         run('HDEL', record, 'used')
     end
     return 'released', 0
