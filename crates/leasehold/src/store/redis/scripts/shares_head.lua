@@ -154,7 +154,7 @@ local function release(record, queue, lease, now)
     local used = released.used
     if used == 0 then
         return run('DEL', record) == 1 and 'released', 0
-    elseif not used or run('HDEL', record, lease) ~= 1 then
+    elseif not used or used < 0 or run('HDEL', record, lease) ~= 1 then
         return false
     end
     -- If the memory is full, the holders are counted.
