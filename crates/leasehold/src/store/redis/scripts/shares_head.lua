@@ -26,7 +26,8 @@
 --       A claim is "of <permits> <how many there are>", "numbered" and the same, "access <permits>", or "mutex 1", which cannot be
 --       converted to.
 --
--- Outcomes beside those of plain.lua:
+-- If all operations are in their usual form, and each granted token is the time, the call returns the time as text.
+-- Otherwise it has these outcomes beside those of plain.lua:
 --
 --   granted     with a number {first token, time or nil, completion or nil, number, floor}
 --   renewed     1
@@ -54,8 +55,9 @@ local results, for_rule = {}, nil
 -- is released, and there are no queue, no number, no run and no set limit. Such a one is decided by the rule of shares.lua, at a
 -- part of its cost. `for_rule` has the records with other operations, whose later ones are left to the rule.
 -- What is the same for many operations of a call is done once: `claims` has claims by their words, `released` the fields that
--- the last release has read, and `is_proven` says that the server allows what a free name needs.
-local claims, released, is_proven = {}, {}, false
+-- the last release has read, and `is_proven` says that the server allows what a free name needs. `joins` says that a reader has
+-- the token of another one.
+local claims, released, is_proven, joins = {}, {}, false, false
 local match, format, tonumber = string.match, string.format, tonumber
 
 -- A claim, with the fields of a record whose only holder it is; false if it is not in its usual form.
@@ -136,6 +138,7 @@ local function acquire_beside(record, counter, lease, claim, now)
     if type(run('HSET', record, lease, row, '.', head, 'used', state)) == 'table' then
         return false
     end
+    joins = joins or token ~= now
     return 'granted', token
 end
 
@@ -203,7 +206,9 @@ if size > 1 then
         end
         at = at + (SIZES[words] or 3)
     end
-    if not for_rule then
+    if not (for_rule or joins) then
+        return stamp
+    elseif not for_rule then
         results[1] = now
         return results
     end

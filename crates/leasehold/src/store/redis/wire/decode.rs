@@ -154,7 +154,8 @@ fn decode_plain(requests: &[Request], value: &Value) -> Vec<Decoded> {
     let is_valid = now.is_some() || *value == Value::Nil;
     let outcome = |op: &Op| match op {
         Op::Acquire(request) if is_plain(request) => {
-            let first = request.proposal.or(Token::new(now?.as_micros()))?;
+            let proposal = request.proposal.filter(|_| request.claim == Claim::Mutex);
+            let first = proposal.or(Token::new(now?.as_micros()))?;
             Some(Outcome::granted(first))
         }
         Op::Release {

@@ -207,7 +207,7 @@ fn encode_acquire(cmd: &mut Cmd, request: &Acquire, queued: bool) {
     let proposal = request.proposal.filter(|_| takes_proposal);
     let is_plain = is_plain(request);
     match proposal {
-        None if is_plain => cmd.write_arg(verb.as_bytes()),
+        None if is_plain && request.claim == Claim::Mutex => cmd.write_arg(verb.as_bytes()),
         None => cmd.write_arg_fmt(format_args!("{verb} {tokens} {count}{claim}{unless}")),
         Some(_) if is_plain => cmd.write_arg(b"propose"),
         Some(proposal) => cmd.write_arg_fmt(format_args!("acquire {tokens} {count} {proposal}")),
@@ -235,10 +235,11 @@ fn claim_words(claim: Claim) -> String {
     }
 }
 
-/// Whether an acquisition is for one hold of a mutex and one token, and for no run.
+/// Whether an acquisition is for one hold and one token, and for neither a number nor a run.
 pub(crate) fn is_plain(request: &Acquire) -> bool {
     let is_one = (request.count.get(), request.tokens.get()) == (1, 1);
-    is_one && request.claim == Claim::Mutex && request.unless.is_none()
+    let has_number = matches!(request.claim, Claim::Permits { numbered: true, .. });
+    is_one && !has_number && request.unless.is_none()
 }
 
 /// How long ago a run was asked for, and the condition that makes it needless.
