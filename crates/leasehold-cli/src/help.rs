@@ -76,7 +76,8 @@ SHARING
 --shared runs of a name run at the same time, and an --exclusive one runs alone: a read-write lock. With --permits 5 at most \
 five runs of a name run at the same time: a semaphore. All runs of a name give the same number. --weight takes several \
 permits, and --numbered gives each run a number that no other has, from 0 on. Runs are served in their order, so a run \
-that waits for others is not overtaken. A name is used as one kind of lock at a time.
+that waits for others is not overtaken. A name is used as one kind of lock at a time. A run inside another run \
+cannot have its names, not even with --shared or --permits: it could wait for itself.
 
 SEVERAL LOCKS
 With --and NAME the run holds the locks of all its names, or none. It waits for them in the order of their names, so runs \
@@ -91,6 +92,7 @@ ENVIRONMENT OF THE COMMAND
   LEASEHOLD_DEADLINE  the end of the lease in Unix milliseconds, unless renewed
   LEASEHOLD_SLOT      the number of the run (--numbered)
   LEASEHOLD_TOKENS    the tokens of all names, in their order (--and)
+  LEASEHOLD_OUTER     the ids of the leases of the runs around this one
   LEASEHOLD_STORE     the store, without its password
 The password of the store is passed on for nested runs, in LEASEHOLD_PASSWORD, LEASEHOLD_PASSWORD_FILE or \
 LEASEHOLD_SENTINEL_PASSWORD. One from the URL or from --password-file is sent only to LEASEHOLD_PASSWORD_STORE.

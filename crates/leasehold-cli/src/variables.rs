@@ -41,6 +41,8 @@ variables! {
     TERM = "LEASEHOLD_TERM";
     /// The id of the lease of a run, by which a command of it recognizes its lock.
     LEASE = "LEASEHOLD_LEASE";
+    /// The same of the runs around that run.
+    OUTER = "LEASEHOLD_OUTER";
     DEADLINE = "LEASEHOLD_DEADLINE";
     /// The number among the holders of a semaphore.
     SLOT = "LEASEHOLD_SLOT";

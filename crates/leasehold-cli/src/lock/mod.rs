@@ -129,9 +129,7 @@ impl Request<'_> {
         let mut acquiring: Pin<Box<dyn Future<Output = _> + '_>> =
             Box::pin(self.confirmed(client, begun));
         for mutex in &mutexes {
-            if self.plan.is_exclusive() {
-                refuse_to_wait_for_itself(mutex).await?;
-            }
+            refuse_to_wait_for_itself(mutex).await?;
             let progress = Progress::new(self.args, mutex, client, begun);
             acquiring = Box::pin(progress.run(acquiring));
         }
@@ -216,6 +214,13 @@ impl Request<'_> {
     }
 }
 
+/// The leases of the runs around this process, the innermost last.
+pub(crate) fn outer_leases() -> Vec<LeaseId> {
+    let leases = [variables::OUTER, variables::LEASE].map(std::env::var);
+    let leases = leases.iter().flatten().flat_map(|it| it.split(' '));
+    leases.filter_map(|lease| lease.parse().ok()).collect()
+}
+
 /// Waits until a lease that was granted from the queue is renewed to the full ttl: it is short until then, and would
 /// leave too little time to stop the work under it. Returns also when the lease ends before that.
 async fn confirm(guard: &AnyGuard, args: &LockArgs) -> leasehold::Result<()> {
@@ -240,27 +245,28 @@ fn refuse_memory(store: &StoreArgs) -> Result<(), Failure> {
     }
 }
 
-/// Whether the client of a lease holds a lock, perhaps by another lease: a run may have several locks.
-fn holds(info: &LockInfo, lease: LeaseId) -> bool {
+/// Whether the client of one of these leases holds a lock, perhaps by another lease: a run may have several locks.
+fn is_held_by(outer: &[LeaseId], info: &LockInfo) -> bool {
     let others = info.others.iter().map(|holder| holder.lease);
-    let mut leases = others.chain([info.lease]);
-    leases.any(|holder| holder.client == lease.client)
+    let mut holders = others.chain([info.lease]);
+    holders.any(|holder| outer.iter().any(|lease| lease.client == holder.client))
 }
 
-/// A command of a run that waits for the lock of that run would wait for its own end.
+/// A command of a run that waits for the lock of that run would wait for its own end. A reader does so if a writer waits
+/// behind the outer reader, and a run with a permit if all permits are those of runs that want another one.
 async fn refuse_to_wait_for_itself(mutex: &Mutex) -> Result<(), Failure> {
-    let outer = std::env::var(variables::LEASE).ok();
-    let Some(outer) = outer.and_then(|lease| lease.parse::<LeaseId>().ok()) else {
+    let outer = outer_leases();
+    if outer.is_empty() {
         return Ok(());
-    };
+    }
     let holder = match mutex.holder().await {
         // The holder is unknown, so the lock is acquired as usual.
         Err(error) if error.kind() == ErrorKind::NoQuorum => None,
         found => found?,
     };
     match holder {
-        Some(holder) if holds(&holder, outer) => Err(Failure::usage(format!(
-            "{} is held by the run around this command, which would wait for itself; use another name",
+        Some(holder) if is_held_by(&outer, &holder) => Err(Failure::usage(format!(
+            "{} is held by a run around this command, which could wait for itself; use another name",
             mutex.name()
         ))),
         _ => Ok(()),

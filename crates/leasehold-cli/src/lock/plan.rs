@@ -55,14 +55,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Whether it waits for everyone who holds the lock.
-    pub(super) fn is_exclusive(&self) -> bool {
-        match self {
-            Self::Always(share) => share.permits.is_none() && !share.shared,
-            _ => true,
-        }
-    }
-
     /// What a refusal costs.
     pub(super) fn cost_of_refusal(&self) -> &'static str {
         match self.job() {

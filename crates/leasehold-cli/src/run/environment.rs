@@ -9,6 +9,7 @@ use leasehold::Guard;
 use crate::args::StoreArgs;
 use crate::credentials;
 use crate::lock::guard::AnyGuard;
+use crate::lock::outer_leases;
 use crate::variables;
 
 /// The variables that are set, or removed if they have no value.
@@ -33,9 +34,15 @@ pub(crate) fn of(
     // Not that of a run around this one.
     let slot = held.slot().map(|slot| slot.to_string().into());
     let tokens = held.tokens().map(|tokens| tokens.join(" ").into());
+    let outer: Vec<_> = outer_leases().iter().map(ToString::to_string).collect();
+    let outer = (!outer.is_empty()).then(|| outer.join(" ").into());
     own.into_iter()
         .chain(term)
-        .chain([(variables::SLOT, slot), (variables::TOKENS, tokens)])
+        .chain([
+            (variables::SLOT, slot),
+            (variables::TOKENS, tokens),
+            (variables::OUTER, outer),
+        ])
         .chain(credentials::of_command(args))
         .collect()
 }

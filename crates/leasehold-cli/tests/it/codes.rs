@@ -34,7 +34,7 @@ fn a_run_has_the_code_and_the_output_of_its_command() {
         (&["-v", "job"], "true", 0, "", ", token "),
         (&["-v", "job"], "true", 0, "", "leasehold: held for "),
         (&["job"], &nested, 0, "inner\njob\n", ""),
-        (&["job"], &itself, 125, "", "would wait for itself"),
+        (&["job"], &itself, 125, "", "could wait for itself"),
         (&["job"], &no_stderr, 6, "", ""),
     ] {
         let output = fixture.run_script(args, script).run_to_end();

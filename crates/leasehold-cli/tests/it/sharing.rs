@@ -4,7 +4,7 @@ use std::io::BufRead as _;
 
 use leasehold_testkit::eventually;
 
-use crate::tools::{Fixture, RunToEnd, Running, SOON, finish, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, Running, SOON, code, finish, stderr, stdout};
 
 /// A run whose command prints its number and then waits until the file `go-on` exists.
 fn hold_numbered(fixture: &Fixture, permits: &str) -> Running {
@@ -126,11 +126,35 @@ fn a_run_of_several_names_holds_all_or_none() {
     assert!(text.contains("leasehold: c: the lock is lost"), "{text}");
     assert!(!["a", "b"].iter().any(|name| fixture.is_held(name)));
 
-    let nested = format!("{} run a true", env!("CARGO_BIN_EXE_leasehold"));
-    let mut nested = fixture.run_script(&["b", "--and", "a"], &nested);
-    let text = stderr(&nested.run_to_end());
-    assert!(text.contains("would wait for itself"), "{text}");
     let mut shared = fixture.run_script(&["--shared", "b", "--and", "a"], "true");
     let text = stderr(&shared.run_to_end());
     assert!(text.contains("cannot be used with"), "{text}");
+}
+
+/// Of any kind, and through a run of another name: the inner run would wait, perhaps for ever.
+#[test]
+fn a_run_refuses_the_names_of_the_runs_around_it() {
+    let fixture = Fixture::new();
+    let program = env!("CARGO_BIN_EXE_leasehold");
+    let through_another = format!("other -- {program} run job");
+    for (outer, inner) in [
+        (&["--exclusive", "job"][..], "--shared job"),
+        (&["--shared", "job"], "--exclusive job"),
+        (&["--exclusive", "job"], "--exclusive job"),
+        (&["--shared", "job"], "--shared job"),
+        (&["--permits", "2", "job"], "--permits 2 job"),
+        (&["first", "--and", "job"], "job"),
+        (&["first", "--and", "job"], "second --and job"),
+        (&["job"], &through_another),
+    ] {
+        let script = format!("{program} run {inner} -- true");
+        let output = fixture.run_script(outer, &script).run_to_end();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(125), "{outer:?} {inner}: {text}");
+        let refusal = "leasehold: job is held by a run around this command";
+        assert!(text.contains(refusal), "{outer:?} {inner}: {text}");
+    }
+    let script = format!("{program} run --shared second -- true");
+    let mut another_name = fixture.run_script(&["--shared", "job"], &script);
+    assert_eq!(code(&mut another_name), 0);
 }
