@@ -41,7 +41,16 @@ pub(crate) fn by_signal(signal: i32) -> u8 {
 }
 
 /// Settings that the messages of the library name, and what they are on the command line.
-const SETTINGS: [(&str, &str); 6] = [
+const SETTINGS: [(&str, &str); 9] = [
+    (
+        "acquire it as a lock",
+        "leave out --shared, --exclusive and --permits",
+    ),
+    (
+        "acquire it as a read-write lock",
+        "use run --shared or run --exclusive",
+    ),
+    ("acquire it as a semaphore", "use run --permits N"),
     (
         "ClientBuilder::password",
         "LEASEHOLD_PASSWORD or LEASEHOLD_PASSWORD_FILE",

@@ -100,6 +100,26 @@ fn a_name_of_another_kind_and_options_that_do_not_match_are_errors() {
     holder.ends_with(0);
 }
 
+/// A run without the option of the others would exclude nobody under another name.
+#[test]
+fn a_name_of_another_kind_has_the_option_for_it() {
+    let fixture = Fixture::new();
+    for (held, refused, option) in [
+        ("--shared", "--permits=2", "use run --shared or run"),
+        ("--permits=2", "--exclusive", "use run --permits N"),
+        ("--ttl=30s", "--shared", "leave out --shared, --exclusive"),
+    ] {
+        let holder = fixture.hold(&[held, "job"]);
+        let mut refused = fixture.run_script(&[refused, "job"], "true");
+        let output = refused.run_to_end();
+        assert_eq!(output.status.code(), Some(125));
+        let text = stderr(&output);
+        assert!(text.contains(&format!("; {option}")), "{text}");
+        assert!(text.contains("or choose another name"), "{text}");
+        holder.terminate();
+    }
+}
+
 #[test]
 fn a_run_of_several_names_holds_all_or_none() {
     let fixture = Fixture::new();

@@ -381,7 +381,8 @@ impl fmt::Display for Mismatch {
                 };
                 write!(
                     f,
-                    "the name is used as a {kind}, and this operation is of another kind; choose another name for one of them"
+                    "the name is used as a {kind}, and this operation is of another kind; acquire it as a {kind}, or choose another \
+                     name for one of them"
                 )
             }
             Self::Count { stored, requested } => write!(
