@@ -80,10 +80,7 @@ impl Cli {
         let run = self.command.run_args();
         misplaced::of_name(name, arguments, &Self::command())
             .or_else(|| misplaced::of_text("the name of the lock", name))
-            .or_else(|| {
-                let mut further = self.command.further_names().iter();
-                further.find_map(|name| misplaced::of_text("the name of a lock", name))
-            })
+            .or_else(|| misplaced::of_further_names(name, self.command.further_names()))
             .or_else(|| misplaced::of_variable("--label", &lock.label))
             .or_else(|| misplaced::of_program(name, &run?.command, arguments))
             .or_else(|| {

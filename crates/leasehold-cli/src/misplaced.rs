@@ -105,6 +105,34 @@ pub(crate) fn of_name(name: &str, arguments: &[OsString], cli: &Command) -> Opti
     })
 }
 
+/// The message for the names of further locks, one of which is no name, a list of names, or repeated.
+pub(crate) fn of_further_names(name: &str, further: &[String]) -> Option<String> {
+    further.iter().enumerate().find_map(|(at, other)| {
+        let is_repeated = other == name || further[..at].contains(other);
+        of_text("the name of a lock", other)
+            .or_else(|| of_list(other))
+            .or_else(|| is_repeated.then(|| of_repeated(other)))
+    })
+}
+
+/// The message for a list of names in the place of one.
+fn of_list(list: &str) -> Option<String> {
+    if !list.contains(',') {
+        return None;
+    }
+    let names = list.split(',').map(str::trim);
+    let names = names.filter(|name| !name.is_empty()).map(shell::quote);
+    let meant: Vec<_> = names.map(|name| format!("--and {name}")).collect();
+    let meant = meant.join(" ");
+    let message = format!("'{list}' would be the name of one lock: did you mean '{meant}'?");
+    Some(output::printable(&message))
+}
+
+fn of_repeated(name: &str) -> String {
+    let name = output::printable(name);
+    format!("{name} is named twice; leave one out")
+}
+
 /// The message for a key that is a program: the word behind it, because a variable without quotes is unset. `--` before
 /// the command, or `=` before the key, says that it is meant.
 pub(crate) fn of_key(key: &str, command: &[OsString], arguments: &[OsString]) -> Option<String> {

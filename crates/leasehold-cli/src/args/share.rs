@@ -7,7 +7,7 @@ use clap::Args;
 #[command(next_help_heading = "Sharing")]
 #[group(id = "share", multiple = true)]
 pub(crate) struct ShareArgs {
-    /// Also hold the lock with this name: all or none; repeat it for more
+    /// Also hold the lock with this name, which has no comma: all or none; repeat it for more
     #[arg(long, value_name = "NAME", conflicts_with_all = ["shared", "exclusive", "permits"])]
     pub(crate) and: Vec<String>,
     /// Hold a read-write lock as one of its readers, together with other --shared ones
