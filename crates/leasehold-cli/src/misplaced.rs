@@ -241,7 +241,7 @@ fn is_span(word: &str) -> bool {
     unit.len() < word.len() && !unit.is_empty() && unit.chars().all(|c| c.is_ascii_lowercase())
 }
 
-/// Options of jobs, which hardly another program has, and that a command is given by mistake.
+/// Options without which a job runs each time.
 const OF_JOBS: [&str; 5] = [
     "--anchor",
     "--at-least",
@@ -251,19 +251,33 @@ const OF_JOBS: [&str; 5] = [
 ];
 
 /// Options that other programs also have.
-const COMMON: [&str; 6] = [
+const COMMON: [&str; 17] = [
+    "--command",
     "--every",
+    "--exclusive",
+    "--health",
+    "--keep",
+    "--kill-after",
+    "--label",
+    "--lease",
     "--namespace",
     "--no-wait",
-    "--on-lost",
+    "--numbered",
+    "--password-file",
+    "--replicas",
+    "--shared",
     "--tenant",
     "--ttl",
+    "--weight",
 ];
 
-/// Warns of options of this program behind the first word of a command: they are arguments of the command. Those that only
-/// this program has, or that have a value of it, are printed always; others only to a person. `--` before the command says
-/// that they are meant. Behind it, only options of a job are printed that the job does not have: it would run each time. An
-/// option that this subcommand does not take, such as `--every` of `elect`, is one of the command.
+/// Options that nearly every program has, and those that the parser requires before COMMAND.
+const NEVER_MISPLACED: [&str; 4] = ["--key", "--quiet", "--value", "--verbose"];
+
+/// Warns of long options of this program behind the first word of a command: they are arguments of the command. Those that
+/// hardly another program has, or that have a value of this one, are printed always; others only to a person. `--` before the
+/// command says that they are meant. Behind it, only options of a job are printed that the job does not have: it would run
+/// each time. An option that this subcommand does not take, such as `--every` of `elect`, is one of the command.
 pub(crate) fn warn_of_options(command: &[OsString], cli: &Command) {
     let words = texts(command);
     let is_nested = |word: &&str| Path::new(word).file_name() == Some(OsStr::new("leasehold"));
@@ -271,30 +285,31 @@ pub(crate) fn warn_of_options(command: &[OsString], cli: &Command) {
         return;
     }
     let option_at = |at: usize| words[at].split('=').next().unwrap_or_default();
-    let has_value = |at: usize, option: &str, is_valid: fn(&str) -> bool| {
-        let value = match words[at].strip_prefix(option) {
-            Some("") => words.get(at + 1).copied(),
-            rest => rest.and_then(|rest| rest.strip_prefix('=')),
+    let has_value = |at: usize, is_valid: fn(&str) -> bool| {
+        let value = match words[at].split_once('=') {
+            Some((_, value)) => Some(value),
+            None => words.get(at + 1).copied(),
         };
         value.is_some_and(is_valid)
     };
     let is_duration = |text: &str| duration::parse(text).is_ok();
-    let is_of_job =
-        |at: usize| OF_JOBS.contains(&option_at(at)) || has_value(at, "--every", is_duration);
-    let is_ours = |at: usize| {
-        option_at(at) == "--watchdog"
-            || has_value(at, "--store", |url| redacted_url(url).is_ok())
-            || ["--ttl", "--wait"]
-                .iter()
-                .any(|option| has_value(at, option, is_duration))
+    let is_of_job = |at: usize| match option_at(at) {
+        "--every" => has_value(at, is_duration),
+        option => OF_JOBS.contains(&option),
+    };
+    let is_ours = |at: usize| match option_at(at) {
+        "--every" | "--ttl" | "--wait" => has_value(at, is_duration),
+        "--store" => has_value(at, |url| redacted_url(url).is_ok()),
+        option => !COMMON.contains(&option) && !NEVER_MISPLACED.contains(&option),
     };
     let is_person = io::stderr().is_terminal();
     let arguments: Vec<_> = env::args_os().collect();
     let subcommand = self::command(&arguments, cli).and_then(|name| cli.find_subcommand(name));
     let takes = |option: &str| {
+        let long = option.strip_prefix("--");
         let own = subcommand.into_iter().flat_map(Command::get_arguments);
         let mut known = cli.get_arguments().chain(own);
-        known.any(|known| is_named(known, option))
+        long.is_some() && known.any(|known| known.get_long() == long)
     };
     let escape = arguments.iter().position(|argument| argument == "--");
     let own = texts(&arguments[..escape.unwrap_or_default()]);
@@ -302,7 +317,7 @@ pub(crate) fn warn_of_options(command: &[OsString], cli: &Command) {
     let is_meant = |at: usize| match escape {
         _ if !takes(option_at(at)) => true,
         Some(_) => !is_of_job(at) || is_given(option_at(at)),
-        None => !(is_of_job(at) || is_ours(at) || is_person && COMMON.contains(&words[at])),
+        None => !(is_ours(at) || is_person && COMMON.contains(&option_at(at))),
     };
     if let (Some(at), Some(program)) = ((1..words.len()).find(|at| !is_meant(*at)), words.first()) {
         let option = option_at(at);
@@ -357,4 +372,24 @@ pub(crate) fn is_named(known: &Arg, name: &str) -> bool {
     let short = known.get_short().map(|short| format!("-{short}"));
     let long = known.get_long().map(|long| format!("--{long}"));
     short.as_deref() == Some(name) || long.as_deref() == Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::args::Cli;
+
+    /// The name of an option that no longer exists would have no effect.
+    #[test]
+    fn the_options_in_the_lists_exist() {
+        let cli = Cli::command();
+        let commands = ["run", "once", "elect"].map(|name| cli.find_subcommand(name).unwrap());
+        for option in OF_JOBS.iter().chain(&COMMON).chain(&NEVER_MISPLACED) {
+            let own = commands.into_iter().flat_map(Command::get_arguments);
+            let mut known = cli.get_arguments().chain(own);
+            assert!(known.any(|known| is_named(known, option)), "{option}");
+        }
+    }
 }
