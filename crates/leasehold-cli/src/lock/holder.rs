@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::{ClientId, LockInfo};
+use leasehold::{Access, ClientId, LockInfo};
 
+use crate::args::ShareArgs;
 use crate::{duration, output};
 
 /// The usual time limit of a query for the holder: its words must not delay an exit.
@@ -22,6 +23,27 @@ pub(super) fn describe(info: &LockInfo) -> String {
         Some(_) => format!("is held by {holder} for {}", output::age(info)),
         None => format!("is held by {holder}"),
     }
+}
+
+/// What keeps a client from sharing a lock with its holders: too few free permits, or a request that comes first. `None`:
+/// only the holders do.
+pub(super) fn obstacle(info: &LockInfo, share: &ShareArgs, client: ClientId) -> Option<String> {
+    let mut waiters = info.waiters.iter();
+    let is_behind = waiters.any(|waiter| waiter.lease.client != client);
+    if info.access.is_some_and(|access| access != Access::Write) {
+        return is_behind.then(|| "a writer waits before this request".to_owned());
+    }
+    let others: u64 = info.others.iter().map(|holder| holder.weight).sum();
+    let (permits, taken) = (info.permits?, info.weight? + others);
+    let free = permits.checked_sub(taken).filter(|free| *free > 0)?;
+    let needed = u64::from(share.weight.unwrap_or(1));
+    let reason = match free < needed {
+        true => format!("{needed} are needed"),
+        false if is_behind => "but another request waits before this one".to_owned(),
+        false => return None,
+    };
+    let are = if free == 1 { "is" } else { "are" };
+    Some(format!("{free} of {permits} permits {are} free, {reason}"))
 }
 
 /// The position of a client in the queue of the store, such as `2nd`. `None`: it is not in the queue, or the store has

@@ -22,9 +22,8 @@ use self::program::Program;
 use self::waiting::Progress;
 use crate::args::{LockArgs, StoreArgs};
 use crate::connect::connect;
-use crate::duration;
 use crate::exit::Failure;
-use crate::variables;
+use crate::{duration, output, variables};
 
 /// How long an exit waits for the release of a cancelled acquisition.
 const LATE_RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -187,7 +186,7 @@ impl Request<'_> {
         [self.name].into_iter().chain(and)
     }
 
-    /// Prints who holds the lock, and what that means.
+    /// Prints who holds the lock, what else keeps this run from sharing it, and what that means.
     async fn print_refusal(&self, client: &Client) {
         let Some(refusal) = self.refusal else {
             return;
@@ -196,13 +195,24 @@ impl Request<'_> {
         let cost = self.plan.cost_of_refusal();
         let mut holder = (self.name, "was held elsewhere".to_owned(), cost);
         for name in self.names() {
-            if let Ok(mutex) = client.mutex(name)
-                && let Ok(Ok(Some(info))) = timeout(holder::QUERY_TIMEOUT, mutex.holder()).await
+            let sharing = self.plan.sharing();
+            let query = async {
+                let mutex = client.mutex(name)?;
+                match sharing {
+                    // Also the queue, which may be long.
+                    Some(_) => mutex.inspect().await,
+                    None => mutex.holder().await,
+                }
+            };
+            if let Ok(Ok(Some(info))) = timeout(holder::QUERY_TIMEOUT, query).await
                 // Its release may be on the way.
                 && info.lease.client != client.id()
             {
                 let cost = Some(cost).filter(|_| !info.min_hold);
-                holder = (name, holder::describe(&info), cost.unwrap_or_default());
+                let obstacle = sharing.and_then(|it| holder::obstacle(&info, it, client.id()));
+                let obstacle = output::optional("; ", obstacle);
+                let is_held = holder::describe(&info) + &obstacle;
+                holder = (name, is_held, cost.unwrap_or_default());
                 break;
             }
         }

@@ -46,6 +46,14 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// The options of a lock that it holds together with others.
+    pub(super) fn sharing(&self) -> Option<&ShareArgs> {
+        match self {
+            Self::Always(share) if share.shared || share.permits.is_some() => Some(share),
+            _ => None,
+        }
+    }
+
     /// The options of a job. Others rely on it that a run of it which exits with 0 was complete.
     pub(crate) fn job(&self) -> Option<&'a JobArgs> {
         match self {

@@ -48,6 +48,31 @@ fn permits_are_shared_and_numbered() {
 }
 
 #[test]
+fn a_refusal_of_free_permits_has_its_reason() {
+    let fixture = Fixture::new();
+    let holder = fixture.hold_until_go_on(&["--permits", "3", "job"]);
+    let refusal = |weight: &str| {
+        let args = ["-n", "--permits", "3", "--weight", weight, "job"];
+        let output = fixture.run_script(&args, "true").run_to_end();
+        assert_eq!(output.status.code(), Some(75));
+        stderr(&output)
+    };
+    let text = refusal("3");
+    let reason = "; 2 of 3 permits are free, 3 are needed; the command was not run";
+    assert!(text.contains(reason), "{text}");
+
+    let all = ["--permits", "3", "--weight", "3", "job"];
+    let waiting = fixture.run_script(&all, "true").spawn().unwrap();
+    eventually(SOON, || fixture.waiters("job") == 1);
+    let text = refusal("1");
+    let reason = "; 2 of 3 permits are free, but another request waits before this one; ";
+    assert!(text.contains(reason), "{text}");
+    fixture.write("go-on");
+    holder.ends_with(0);
+    assert_eq!(finish(waiting).status.code(), Some(0));
+}
+
+#[test]
 fn shared_runs_exclude_an_exclusive_one() {
     let fixture = Fixture::new();
     let readers = [0, 1].map(|_| fixture.hold_until_go_on(&["--shared", "job"]));
@@ -55,8 +80,12 @@ fn shared_runs_exclude_an_exclusive_one() {
     let mut waiting = fixture.run_script(&["--exclusive", "job"], "true");
     let waiting = waiting.spawn().unwrap();
     eventually(SOON, || fixture.waiters("job") == 1);
-    // The writer comes first.
-    assert_eq!(fixture.try_run(&["-n", "--shared", "job"]), 75);
+    let mut refused = fixture.run_script(&["-n", "--shared", "job"], "true");
+    let output = refused.run_to_end();
+    assert_eq!(output.status.code(), Some(75));
+    let text = stderr(&output);
+    let reason = "; a writer waits before this request; the command was not run";
+    assert!(text.contains(reason), "{text}");
     fixture.write("go-on");
     for reader in readers {
         reader.ends_with(0);
