@@ -246,7 +246,7 @@ pub(crate) struct RunArgs {
         value_hint = ValueHint::CommandWithArguments
     )]
     pub(crate) command: Vec<OsString>,
-    /// Run this command line instead, with sh -c
+    /// Run this command line instead, with sh -c; the exit code of a pipe is that of its last command
     #[arg(
         short = 'c',
         long = "command",

@@ -119,7 +119,7 @@ EXAMPLES
   leasehold run -n --skip-ok cleanup find /tmp/cache -mtime +7 -delete
   leasehold run -w 2m --ttl 1m deploy ./deploy.sh production
   leasehold run -n --skip-ok --at-least 1m clean-up ./clean-up.sh
-  leasehold run backup -c 'pg_dump shop | gzip > shop.gz'
+  leasehold run backup -c 'pg_dump shop > shop.tmp && mv shop.tmp shop.sql'
   leasehold run --permits 5 exports ./export.sh
   leasehold run --shared catalog ./read.sh
   leasehold run --watchdog backup ./backup.sh

@@ -319,6 +319,19 @@ fn the_page_describes_every_variable() {
     assert_eq!(documented, known.collect::<BTreeSet<_>>());
 }
 
+/// The exit code of a pipe hides that a command before the last one has failed.
+#[test]
+fn no_example_runs_a_pipe() {
+    let helps = described().into_iter();
+    let helps = helps.map(|(command, _)| command.get_after_long_help().unwrap().to_string());
+    for text in helps.chain(PAGES.map(page)) {
+        let mut lines = text.lines().filter_map(|line| line.split_once(" -c '"));
+        let is_piped =
+            |(call, line): &(&str, &str)| call.contains("leasehold ") && line.contains(" | ");
+        assert_eq!(lines.find(is_piped), None);
+    }
+}
+
 #[test]
 fn no_line_of_a_help_text_breaks_in_two() {
     for (command, _) in described() {
