@@ -169,6 +169,13 @@ fn a_job_in_a_store_that_nobody_has_chosen_says_so() {
              LEASEHOLD_STORE to the store of all machines, or to this one\n"
         )
     };
+    // A check of no records is not a success.
+    let output = fixture.leasehold(["jobs", "--check"]).run_to_end();
+    let message = stderr(&output);
+    let none = line("jobs of other users and machines are not in it")
+        + "leasehold: no periodic job has a completed run on record, at sqlite:";
+    assert_eq!(output.status.code(), Some(1));
+    assert!(message.starts_with(&none), "{message}");
     for args in [
         &["run", "-q", "--every", "1d", "job", "true"][..],
         &["once", "-q", "--key", "v1", "job", "true"],
