@@ -15,6 +15,13 @@ const OTHERS_MAX: usize = 5;
 /// A period for calls that do not depend on it: the record of a periodic job has its own.
 pub(crate) const ANY_PERIOD: Duration = Duration::from_secs(1);
 
+/// The offsets of time zones from UTC: they are multiples of the step.
+const OFFSET_STEP: Duration = Duration::from_secs(15 * 60);
+const OFFSET_MAX: Duration = Duration::from_secs(14 * 60 * 60);
+
+/// How far from such an offset a run may begin.
+const START_TOLERANCE: Duration = Duration::from_secs(3 * 60);
+
 /// The column that is cut to the width of the terminal.
 const BY: usize = 5;
 
@@ -99,9 +106,9 @@ fn check<'a>(
             next(run, now),
             duration::format(ended),
             place(run),
-            far_from_anchor(run).map_or_else(String::new, |late| format!(
-                "; it began {} after its anchor, which is in UTC: was a local time meant?",
-                duration::format(late)
+            before_anchor(run).map_or_else(String::new, |offset| format!(
+                "; it began about {} before its anchor, which is in UTC: was a local time meant?",
+                duration::format(offset)
             ))
         );
     }
@@ -255,15 +262,16 @@ fn next(run: &Completion, now: SystemTime) -> String {
     }
 }
 
-/// How long after the time of its slot a run began, if its anchor was chosen and that is more than half a period: perhaps
-/// the anchor is the time of a timer in another zone.
-pub(crate) fn far_from_anchor(run: &Completion) -> Option<Duration> {
-    let slot = run.slot?;
-    let half = run.period? / 2;
-    let is_after_half = |time: SystemTime| time.duration_since(slot).is_ok_and(|it| it > half);
-    // Slots without a chosen anchor end half a period after their time.
-    let is_far = is_after_half(run.started) && is_after_half(run.valid_until?);
-    run.started.duration_since(slot).ok().filter(|_| is_far)
+/// How long before the time of the next slot a run began, in whole steps, if that slot is the nearer one and this can be the
+/// offset of a time zone: perhaps the anchor is a local time. A start behind its slot by such an offset is counted right.
+pub(crate) fn before_anchor(run: &Completion) -> Option<Duration> {
+    let before = run.next_slot?.duration_since(run.started).ok()?;
+    // Slots without a chosen anchor end half a period before the next one. A run that has waited began behind the end.
+    let is_nearer = before < run.period? / 2 && run.started < run.valid_until?;
+    let latest = (before + START_TOLERANCE).as_secs();
+    let rest = latest % OFFSET_STEP.as_secs();
+    let is_offset = before <= OFFSET_MAX && rest <= 2 * START_TOLERANCE.as_secs();
+    (is_nearer && is_offset).then(|| Duration::from_secs(latest - rest))
 }
 
 /// A job, such as `migrate for v1`.

@@ -253,20 +253,21 @@ impl<'a> Plan<'a> {
     }
 
     /// Prints the slots of a run if they may be others than its user thinks: those that began with a trial, and those of an
-    /// anchor in another zone.
+    /// anchor in another zone than the timer. A start at a terminal is not that of a timer.
     fn print_slots(&self, run: &Completion, may_be_trial: bool) {
         let Self::Every(_, command) = self else {
             return;
         };
         let next = run.next_slot.and_then(output::local_time);
-        match (command.anchor, next, jobs::far_from_anchor(run)) {
+        let before_anchor = jobs::before_anchor(run).filter(|_| !is_at_terminal());
+        match (command.anchor, next, before_anchor) {
             (None, Some(next), _) if may_be_trial => note!(
                 "leasehold: later ones are for the run of {next}; if its timer has another time, undo that, or give the \
                  time by --anchor"
             ),
-            (Some(Anchor::TimeOfDay(anchor)), _, Some(late)) => note!(
-                "leasehold: this start is {} after its anchor {anchor} UTC: was a local time meant?",
-                duration::format(late)
+            (Some(Anchor::TimeOfDay(anchor)), _, Some(offset)) => note!(
+                "leasehold: this start is about {} before its anchor {anchor} UTC: was a local time meant?",
+                duration::format(offset)
             ),
             _ => {}
         }

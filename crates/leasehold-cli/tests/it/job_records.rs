@@ -7,7 +7,7 @@ use leasehold_testkit::RedisServer;
 
 use crate::jobs::start;
 use crate::schema::checked;
-use crate::tools::{Fixture, RunToEnd, code, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, at_terminal, code, stderr, stdout};
 
 pub(crate) fn jobs(fixture: &Fixture, args: &[&str]) -> Output {
     fixture.leasehold([&["jobs"], args].concat()).run_to_end()
@@ -184,27 +184,38 @@ fn are_metrics(fixture: &Fixture, now: f64) {
     );
 }
 
-/// The anchor is the local time of a timer in another zone, so each run is late.
+/// The anchor is the local time of a timer in a zone east of UTC, so each run is before it.
 #[test]
-fn an_anchor_far_from_its_starts_has_a_hint() {
-    const HOUR: i64 = 3_600_000;
+fn an_anchor_in_local_time_has_a_hint() {
+    const MINUTE: i64 = 60_000;
     let server = RedisServer::options().clock_shim().start();
     let fixture = Fixture::with_store(server.url());
-    server.step_clock(-21 * HOUR);
-    let anchor = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(21 + 16);
-    let anchor = anchor.strftime("%H:%M").to_string();
-    let daily = ["run", "--every", "1d", "--anchor", &anchor, "tokyo"];
-    let output = start(&fixture, &daily).run_to_end();
-    let message = stderr(&output);
-    let (_, hint) = message.split_once("this start is 16h").expect(&message);
-    let expected = format!(" after its anchor {anchor}:00 UTC: was a local time meant?\n");
-    assert!(hint.contains(&expected), "{message}");
-    let message = stderr(&jobs(&fixture, &["--check"]));
-    let (_, hint) = message.split_once("; it began 16h").expect(&message);
-    assert!(
-        hint.ends_with(" after its anchor, which is in UTC: was a local time meant?\n"),
-        "{message}"
-    );
+    server.step_clock(-21 * 60 * MINUTE);
+    // No zone has the second offset.
+    for (name, minutes, has_hint) in [("tokyo", 8 * 60, true), ("odd", 8 * 60 + 8, false)] {
+        let anchor = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(minutes - 21 * 60);
+        let anchor = anchor.strftime("%H:%M").to_string();
+        let daily = ["run", "--every", "1d", "--anchor", &anchor, name];
+        let message = stderr(&start(&fixture, &daily).run_to_end());
+        let hint = format!(
+            "leasehold: this start is about 8h before its anchor {anchor}:00 UTC: was a local time meant?\n"
+        );
+        assert_eq!(message.contains(&hint), has_hint, "{message}");
+        assert_eq!(message.contains("local time"), has_hint, "{message}");
+        let message = stderr(&jobs(&fixture, &["--check", name]));
+        assert!(message.contains(" is overdue: "), "{message}");
+        let hint =
+            "; it began about 8h before its anchor, which is in UTC: was a local time meant?\n";
+        assert_eq!(message.contains(hint), has_hint, "{message}");
+        assert_eq!(message.contains("local time"), has_hint, "{message}");
+        // A person may start it at any time.
+        assert_eq!(code(&mut fixture.leasehold(["jobs", "--reset", name])), 0);
+        let message = stdout(&at_terminal(&start(&fixture, &daily)).run_to_end());
+        assert!(
+            message.contains("to undo that") && !message.contains("local time"),
+            "{message}"
+        );
+    }
 }
 
 /// The hand try was half a period before the time of the timer, whose starts differ by some minutes.
