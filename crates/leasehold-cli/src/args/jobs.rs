@@ -40,7 +40,13 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 pub(crate) struct RunCommand {
     /// Run the command once in each period: the others wait until the run is complete, and exit with 0.
     /// Two runs can be close: --at-least keeps a distance
-    #[arg(long, value_name = "DURATION", value_parser = period, conflicts_with = "share")]
+    // Each by its own name: an error lists all options of a group.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = period,
+        conflicts_with_all = ["and", "shared", "exclusive", "permits", "weight", "numbered"]
+    )]
     pub(crate) every: Option<Duration>,
     /// The time of the timer, as 02:00 in UTC or 2026-01-05T02:00:00Z; default: when the first run was started
     #[arg(long, value_name = "TIME", value_parser = Anchor::parse, allow_hyphen_values = true, requires = "every")]

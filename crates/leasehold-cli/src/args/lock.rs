@@ -37,7 +37,7 @@ pub(crate) struct LockArgs {
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// Print only errors that make the exit code 125 to 127, a lost lock, processes that run on without it, settings without
-    /// effect, and what a job recorded
+    /// effect, and at a terminal what a job recorded
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
