@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold::{Client, Completion};
+use leasehold::{Client, Completion, LockInfo};
 
 use crate::args::{JobsArgs, StoreArgs};
 use crate::connect::connect;
@@ -45,7 +45,8 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
         runs.retain(|run| is_checked(&run.name) && is_of_key(run));
         unreadable.retain(|(name, key)| is_checked(name) && *key == args.key);
         let place = store.place(client.store());
-        (missing, checked) = check(names, args.key.as_deref(), &runs, &unreadable, now, &place)?;
+        let key = args.key.as_deref();
+        (missing, checked) = check(names, key, &runs, &unreadable, now, &client, &place).await?;
     }
     for (name, key) in &unreadable {
         note!(
@@ -69,19 +70,20 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
         let place = store.full_place(client.store());
         note!("no completed runs are recorded in {place}");
     } else {
-        output::print_line(&table(&runs, now))?;
+        output::print_line(&table(&runs, now, &client).await)?;
     }
     Ok(checked)
 }
 
 /// Prints which of these runs, the periodic ones or those for a key, are overdue, and which names have none. Returns
 /// these names, and the exit code.
-fn check<'a>(
+async fn check<'a>(
     names: &'a [String],
     key: Option<&str>,
     runs: &[Completion],
     unreadable: &[(String, Option<String>)],
     now: SystemTime,
+    client: &Client,
     store: &str,
 ) -> Result<(Vec<&'a str>, u8), Failure> {
     let is_of_kind = |run: &&Completion| key.is_some() || run.period.is_some();
@@ -100,10 +102,10 @@ fn check<'a>(
     let for_key = output::optional(" for ", key);
     for run in &overdue {
         let ended = now.duration_since(run.finished).unwrap_or_default();
+        let next = next(run, now, client).await;
         note!(
-            "leasehold: {} is {}; its last run ended {} ago, by {}{}",
+            "leasehold: {} is {next}; its last run ended {} ago, by {}{}",
             run.name,
-            next(run, now),
             duration::format(ended),
             place(run),
             before_anchor(run).map_or_else(String::new, |offset| format!(
@@ -202,10 +204,7 @@ async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failu
 
 /// What the lock of a job means for its next start, if it is taken.
 async fn taken(client: &Client, name: &str) -> String {
-    let Ok(mutex) = client.mutex(name) else {
-        return String::new();
-    };
-    match mutex.inspect().await.ok().flatten() {
+    match holder(client, name).await {
         Some(info) if info.min_hold => format!(
             "; its lock stays taken for {}, unless leasehold release --force {} revokes it",
             duration::format(info.time_left),
@@ -214,6 +213,11 @@ async fn taken(client: &Client, name: &str) -> String {
         Some(_) => "; its lock is held: a run that is under way writes a new record".to_owned(),
         None => String::new(),
     }
+}
+
+/// The holder of the lock of a job, if there is one and it is known.
+async fn holder(client: &Client, name: &str) -> Option<LockInfo> {
+    client.mutex(name).ok()?.holder().await.ok()?
 }
 
 /// The other records of a name, which may be the intended ones.
@@ -230,35 +234,53 @@ fn others(runs: &[Completion], name: &str) -> String {
     output::optional("; recorded: ", others)
 }
 
-fn table(runs: &[Completion], now: SystemTime) -> String {
-    let rows = runs.iter().map(|run| {
+async fn table(runs: &[Completion], now: SystemTime, client: &Client) -> String {
+    let mut rows = Vec::new();
+    for run in runs {
         let ended = now.duration_since(run.finished).unwrap_or_default();
-        [
+        rows.push([
             output::printable(&run.name),
             output::printable(run.key.as_deref().unwrap_or("-")),
             format!("{} ago", duration::format(ended)),
             duration::format(run.took()),
             run.exit_code.to_string(),
             place(run),
-            next(run, now),
-        ]
-    });
+            next(run, now, client).await,
+        ]);
+    }
     let header = ["NAME", "KEY", "ENDED", "TOOK", "EXIT", "BY", "NEXT"];
-    let mut table = output::table(header, rows, 2..5);
+    let mut table = output::table(header, rows.into_iter(), 2..5);
     output::cut_to_lines(&mut table, BY);
     table.trim_fmt()
 }
 
-/// The time of the next run, from now. That of a key is run again only without its record.
-fn next(run: &Completion, now: SystemTime) -> String {
+/// The time of the next run, from now, and whether one that is overdue is under way. That of a key is run again only
+/// without its record.
+async fn next(run: &Completion, now: SystemTime, client: &Client) -> String {
     let Some(next) = run.next_slot else {
         let kept = run.valid_until.and_then(output::local_date);
         return output::or_dash(kept.map(|date| format!("kept until {date}")));
     };
     match (next.duration_since(now), now.duration_since(next)) {
         (Ok(left), _) => format!("in {}", duration::format(left)),
-        (_, Ok(late)) if run.is_overdue(now) => format!("overdue: {} ago", duration::format(late)),
+        (_, Ok(late)) if run.is_overdue(now) => {
+            let running = running(client, &run.name).await;
+            format!("overdue: {} ago{running}", duration::format(late))
+        }
         (_, late) => format!("due {} ago", duration::format(late.unwrap_or_default())),
+    }
+}
+
+/// Since when and where a job is running, if it is.
+async fn running(client: &Client, name: &str) -> String {
+    match holder(client, name).await {
+        Some(info) if !info.min_hold => {
+            let host = info.client.as_ref();
+            let host = host.map(|client| output::printable(&client.host));
+            let (age, host) = (output::age(&info), output::optional(" on ", host));
+            format!(", running now for {age}{host}")
+        }
+        _ => String::new(),
     }
 }
 

@@ -3,11 +3,11 @@
 use std::process::Output;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use leasehold_testkit::RedisServer;
+use leasehold_testkit::{RedisServer, eventually};
 
 use crate::jobs::start;
 use crate::schema::checked;
-use crate::tools::{Fixture, RunToEnd, at_terminal, code, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, SOON, at_terminal, code, stderr, stdout};
 
 pub(crate) fn jobs(fixture: &Fixture, args: &[&str]) -> Output {
     fixture.leasehold([&["jobs"], args].concat()).run_to_end()
@@ -160,6 +160,33 @@ fn overdue_jobs_fail_a_check_and_are_metrics() {
         "{late:?}"
     );
     assert_eq!(check(&["daily"]).0, 0);
+}
+
+/// Its lock is held by a run that takes longer than the period.
+#[test]
+fn an_overdue_job_that_is_running_says_so() {
+    let fixture = Fixture::with_file();
+    let job = ["--every", "1s", "slow"];
+    assert_eq!(fixture.try_run(&job), 0);
+    let check = || {
+        let output = jobs(&fixture, &["--check", "slow"]);
+        (output.status.code().unwrap(), stderr(&output))
+    };
+    eventually(SOON, || check().0 == 1);
+    let (_, message) = check();
+    assert!(!message.contains("running"), "{message}");
+    let slow = fixture.hold_until_go_on(&job);
+    let (code, message) = check();
+    assert_eq!(code, 1);
+    let (_, running) = message
+        .split_once(" ago, running now for ")
+        .expect(&message);
+    let (place, _) = running.split_once("; its last run ended ").expect(&message);
+    assert!(place.contains("s on "), "{message}");
+    let table = stdout(&jobs(&fixture, &[]));
+    assert!(table.contains(" ago, running now for "), "{table}");
+    fixture.write("go-on");
+    slow.ends_with(0);
 }
 
 /// The two periodic jobs, of which `daily` is overdue since less than an hour.
