@@ -156,7 +156,8 @@ impl<'a> Plan<'a> {
     /// Prints what a run has recorded, at a terminal also for a quiet run. A person who tries a job, perhaps by ssh or as a
     /// unit, must know that the next start may not run it: the first record of a periodic job, and each one at a terminal, is
     /// printed with its slots and how to undo it. Without a terminal, prints always that a trial has recorded nothing: its
-    /// line is perhaps in a crontab. Prints that a signal has perhaps ended the run before its work was done.
+    /// line is perhaps in a crontab. Prints that a signal has perhaps ended the run before its work was done, and that a run has
+    /// failed, perhaps without output of its own.
     pub(crate) fn print_record(
         &self,
         args: &RunArgs,
@@ -197,11 +198,6 @@ impl<'a> Plan<'a> {
             if is_explained {
                 note!("leasehold: to undo that: {}", reset(run, store));
             }
-        } else if let Some(code) = code.filter(|code| *code != 0 && args.lock.verbose) {
-            note!(
-                "leasehold: {}: exit code {code}, so the run is not recorded as complete",
-                args.name
-            );
         } else if options.no_record && !(at_terminal && args.lock.quiet) {
             let nothing = match at_terminal {
                 true => {
@@ -212,6 +208,11 @@ impl<'a> Plan<'a> {
                 }
             };
             note!("leasehold: {}: {nothing}", args.name);
+        } else if let Some(code) = code.filter(|code| *code != 0 && !args.lock.quiet) {
+            note!(
+                "leasehold: {}: exit code {code}, so the run is not recorded as complete",
+                args.name
+            );
         }
     }
 
