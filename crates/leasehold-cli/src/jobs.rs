@@ -44,9 +44,8 @@ pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failu
         let is_of_key = |run: &Completion| args.key.is_none() || run.key == args.key;
         runs.retain(|run| is_checked(&run.name) && is_of_key(run));
         unreadable.retain(|(name, key)| is_checked(name) && *key == args.key);
-        let place = store.place(client.store());
         let key = args.key.as_deref();
-        (missing, checked) = check(names, key, &runs, &unreadable, now, &client, &place).await?;
+        (missing, checked) = check(names, key, &runs, &unreadable, now, &client, store).await?;
     }
     for (name, key) in &unreadable {
         note!(
@@ -84,11 +83,12 @@ async fn check<'a>(
     unreadable: &[(String, Option<String>)],
     now: SystemTime,
     client: &Client,
-    store: &str,
+    store: &StoreArgs,
 ) -> Result<(Vec<&'a str>, u8), Failure> {
     let is_of_kind = |run: &&Completion| key.is_some() || run.period.is_some();
     let of_kind: Vec<_> = runs.iter().filter(is_of_kind).collect();
-    let overdue: Vec<_> = of_kind.iter().filter(|run| run.is_overdue(now)).collect();
+    let overdue = of_kind.iter().copied();
+    let overdue: Vec<_> = overdue.filter(|run| run.is_overdue(now)).collect();
     let is_missing = |name: &&str| !of_kind.iter().any(|run| run.name == **name);
     let missing = names.iter().map(String::as_str);
     let missing: Vec<_> = missing.filter(is_missing).collect();
@@ -100,7 +100,38 @@ async fn check<'a>(
         misplaced::refuse_text("the key", key)?;
     }
     let for_key = output::optional(" for ", key);
-    for run in &overdue {
+    print_overdue(&overdue, now, client, store).await;
+    let place = store.place(client.store());
+    let is_unreadable = |name: &str| unreadable.iter().any(|(unreadable, _)| unreadable == name);
+    for name in missing.iter().filter(|name| !is_unreadable(name)) {
+        match runs.iter().any(|run| run.name == **name) {
+            true => note!(
+                "leasehold: {name} has completed runs for keys only on record, at {place}; leasehold jobs --check {} --key \
+                 KEY checks one",
+                shell::quote(name)
+            ),
+            false => {
+                note!("leasehold: {name} has no completed run{for_key} on record, at {place}");
+            }
+        }
+    }
+    if is_empty {
+        let kind = if key.is_some() { "job" } else { "periodic job" };
+        note!("leasehold: no {kind} has a completed run{for_key} on record, at {place}");
+    }
+    let is_right = overdue.is_empty() && missing.is_empty() && unreadable.is_empty() && !is_empty;
+    let code = if is_right { 0 } else { exit::OVERDUE };
+    Ok((missing, code))
+}
+
+/// Prints which jobs are overdue, and how to remove the record of one that no longer exists.
+async fn print_overdue(
+    overdue: &[&Completion],
+    now: SystemTime,
+    client: &Client,
+    store: &StoreArgs,
+) {
+    for run in overdue {
         let ended = now.duration_since(run.finished).unwrap_or_default();
         let next = next(run, now, client).await;
         note!(
@@ -114,24 +145,13 @@ async fn check<'a>(
             ))
         );
     }
-    let is_unreadable = |name: &str| unreadable.iter().any(|(unreadable, _)| unreadable == name);
-    for name in missing.iter().filter(|name| !is_unreadable(name)) {
-        match runs.iter().any(|run| run.name == **name) {
-            true => note!(
-                "leasehold: {name} has completed runs for keys only on record, at {store}; leasehold jobs --check {} --key \
-                 KEY checks one",
-                shell::quote(name)
-            ),
-            false => note!("leasehold: {name} has no completed run{for_key} on record, at {store}"),
-        }
-    }
-    if is_empty {
-        let kind = if key.is_some() { "job" } else { "periodic job" };
-        note!("leasehold: no {kind} has a completed run{for_key} on record, at {store}");
-    }
-    let is_right = overdue.is_empty() && missing.is_empty() && unreadable.is_empty() && !is_empty;
-    let code = if is_right { 0 } else { exit::OVERDUE };
-    Ok((missing, code))
+    let (job, name) = match overdue {
+        [] => return,
+        [run] => (run.name.as_str(), run.name.as_str()),
+        _ => ("one of them", "NAME"),
+    };
+    let reset = reset_command(name, None, store);
+    note!("leasehold: if {job} is retired: {reset}");
 }
 
 /// The metrics of the periodic jobs, as those that the library records.

@@ -138,7 +138,13 @@ fn overdue_jobs_fail_a_check_and_are_metrics() {
         message.starts_with("leasehold: daily is overdue: 13h "),
         "{message}"
     );
-    assert!(message.contains("; its last run ended 1d 13h") && message.lines().count() == 1);
+    let lines: Vec<_> = message.lines().collect();
+    assert!(
+        lines[0].contains("; its last run ended 1d 13h"),
+        "{message}"
+    );
+    let retired = "leasehold: if daily is retired: leasehold jobs --reset daily";
+    assert_eq!(lines[1..], [retired]);
     assert_eq!(check(&["daily"]).0, 1);
     assert_eq!(check(&[names[1]]), (0, String::new(), String::new()));
     // A job that never ran is not silently right.
