@@ -136,7 +136,7 @@ impl Request<'_> {
         if let Ran::Now(guard) = &acquired
             && let Some(last) = guard.last_run()
         {
-            self.plan.print_other_job(self.program, last);
+            self.plan.print_other_job(self.program, last, None);
         }
         Ok(acquired)
     }

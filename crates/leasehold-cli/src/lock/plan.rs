@@ -105,7 +105,12 @@ impl<'a> Plan<'a> {
                 "leasehold: {job} was completed at {finished} by {place}; the command was not run"
             );
         }
-        self.print_other_job(program, run);
+        let until = match self {
+            // A slot is no longer than the period, so the next one begins by then.
+            Self::Every(period, _) => run.started.checked_add(*period),
+            _ => None,
+        };
+        self.print_other_job(program, run, until);
         if at_terminal {
             let reset = reset(run, store);
             note!("leasehold: to run it all the same, add --no-record, or first: {reset}");
@@ -113,12 +118,23 @@ impl<'a> Plan<'a> {
         self.job().and_then(|job| job.done_exit_code).unwrap_or(0)
     }
 
-    /// Prints that the last run under this name was perhaps that of another job, which keeps this one from being run.
-    pub(super) fn print_other_job(&self, program: &Program, run: &Completion) {
+    /// Prints that the last run under this name was perhaps that of another job, which keeps this one from being run, at the
+    /// latest until a time.
+    pub(super) fn print_other_job(
+        &self,
+        program: &Program,
+        run: &Completion,
+        until: Option<SystemTime>,
+    ) {
         if let Some((recorded, this)) = self.other_job(program, run) {
+            let until = until.and_then(output::local_time);
+            let until = output::optional(
+                "; if they are one, the recorded run counts at the latest until ",
+                until,
+            );
             note!(
                 "leasehold: {}: the record is of a run of {recorded}, and this is {this}; if they are two jobs, give one \
-                 of them another name",
+                 of them another name{until}",
                 describe(run)
             );
         }
