@@ -28,7 +28,7 @@ const BY: usize = 5;
 pub(crate) async fn jobs(args: &JobsArgs, store: &StoreArgs) -> Result<u8, Failure> {
     let client = connect(store, Client::builder()).await?;
     if let Some(name) = &args.reset {
-        return reset(args, name, &client).await;
+        return reset(args, name, &client, store).await;
     }
     let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
     for record in client.completion_records().await? {
@@ -185,7 +185,12 @@ fn metrics(runs: &[Completion]) -> String {
     lines.join("\n")
 }
 
-async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failure> {
+async fn reset(
+    args: &JobsArgs,
+    name: &str,
+    client: &Client,
+    store: &StoreArgs,
+) -> Result<u8, Failure> {
     let key = args.key.as_deref();
     let job = match key {
         Some(key) => client.once(name, key)?,
@@ -216,19 +221,20 @@ async fn reset(args: &JobsArgs, name: &str, client: &Client) -> Result<u8, Failu
                 others(&client.completions().await?, name)
             ),
         };
-        let taken = taken(client, name).await;
+        let taken = taken(client, name, store).await;
         output::print_line(&output::printable(&format!("{text}{taken}")))?;
     }
     Ok(if removed { 0 } else { exit::NONE })
 }
 
 /// What the lock of a job means for its next start, if it is taken.
-async fn taken(client: &Client, name: &str) -> String {
+async fn taken(client: &Client, name: &str, store: &StoreArgs) -> String {
     match holder(client, name).await {
         Some(info) if info.min_hold => format!(
-            "; its lock stays taken for {}, unless leasehold release --force {} revokes it",
+            "; its lock stays taken for {}, unless leasehold release --force {}{} revokes it",
             duration::format(info.time_left),
-            shell::quote(name)
+            shell::quote(name),
+            store.options()
         ),
         Some(_) => "; its lock is held: a run that is under way writes a new record".to_owned(),
         None => String::new(),

@@ -4,19 +4,22 @@ use std::time::Duration;
 
 use leasehold::{Access, ClientId, LockInfo};
 
-use crate::args::ShareArgs;
-use crate::{duration, output};
+use crate::args::{ShareArgs, StoreArgs};
+use crate::{duration, output, shell};
 
 /// The usual time limit of a query for the holder: its words must not delay an exit.
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Describes who holds a lock, and for how long, or when the hold that follows a run ends.
-pub(super) fn describe(info: &LockInfo) -> String {
+pub(super) fn describe(info: &LockInfo, store: &StoreArgs) -> String {
     let holder = output::holder(info);
     if info.min_hold {
         let time_left = duration::format(info.time_left);
         return format!(
-            "is free in {time_left}: the run of {holder} has ended, and its --at-least or --retry-after lasts that long"
+            "is free in {time_left}: the run of {holder} has ended, and its --at-least or --retry-after lasts that long, \
+             unless leasehold release --force {}{} ends it",
+            shell::quote(&info.name),
+            store.options()
         );
     }
     match info.since {

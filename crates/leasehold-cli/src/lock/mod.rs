@@ -129,7 +129,7 @@ impl Request<'_> {
             Box::pin(self.confirmed(client, begun));
         for mutex in &mutexes {
             refuse_to_wait_for_itself(mutex).await?;
-            let progress = Progress::new(self.args, mutex, client, begun);
+            let progress = Progress::new(self, mutex, client, begun);
             acquiring = Box::pin(progress.run(acquiring));
         }
         let acquired = acquiring.await?;
@@ -211,7 +211,7 @@ impl Request<'_> {
                 let cost = Some(cost).filter(|_| !info.min_hold);
                 let obstacle = sharing.and_then(|it| holder::obstacle(&info, it, client.id()));
                 let obstacle = output::optional("; ", obstacle);
-                let is_held = holder::describe(&info) + &obstacle;
+                let is_held = holder::describe(&info, self.store) + &obstacle;
                 holder = (name, is_held, cost.unwrap_or_default());
                 break;
             }

@@ -9,7 +9,7 @@ use leasehold::clock::{BootClock, Clock as _};
 use leasehold::{Client, ErrorKind, LeaseId, Mutex, WaitStatus};
 
 use super::{Request, holder};
-use crate::args::LockArgs;
+use crate::args::{LockArgs, StoreArgs};
 use crate::exit::Failure;
 use crate::{connect, duration};
 
@@ -153,6 +153,7 @@ impl Pace {
 /// The progress of the wait for a lock, as printed on stderr.
 pub(super) struct Progress<'a> {
     args: &'a LockArgs,
+    store: &'a StoreArgs,
     mutex: &'a Mutex,
     client: &'a Client,
     begun: Instant,
@@ -176,13 +177,15 @@ pub(super) struct Progress<'a> {
 impl<'a> Progress<'a> {
     /// Of a wait that began at `begun`.
     pub(super) fn new(
-        args: &'a LockArgs,
+        request: &Request<'a>,
         mutex: &'a Mutex,
         client: &'a Client,
         begun: Instant,
     ) -> Self {
+        let args = request.args;
         Self {
             args,
+            store: request.store,
             mutex,
             client,
             begun,
@@ -326,7 +329,8 @@ impl<'a> Progress<'a> {
             return;
         }
         (self.holder, self.printed) = (Some(printed), Some(Instant::now()));
-        let is_held = info.as_ref().map(holder::describe);
+        let is_held = info.as_ref();
+        let is_held = is_held.map(|info| holder::describe(info, self.store));
         self.print_wait(is_held.as_deref(), position.as_deref());
     }
 
