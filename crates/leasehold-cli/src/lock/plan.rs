@@ -198,17 +198,21 @@ impl<'a> Plan<'a> {
             self.print_boundary(last, run);
         }
         if let Some(run) = run.filter(|_| at_terminal || !args.lock.quiet) {
-            let store_url = connect::redacted(store);
-            let (kept, until) = match run.period {
-                Some(_) => (None, run.valid_until.and_then(output::local_time)),
-                None => (run.valid_until.and_then(output::local_date), None),
-            };
-            let kept = kept.map_or_else(String::new, |date| format!(" (kept until {date})"));
-            let until = output::optional(" before ", until);
-            note!(
-                "leasehold: {} is recorded as complete at {store_url}{kept}; other starts{until} do not run it",
-                describe(run)
-            );
+            let (job, store_url) = (describe(run), connect::redacted(store));
+            if run.period.is_some() {
+                let until = run.valid_until.and_then(output::local_time);
+                let until = output::optional(" before ", until);
+                note!(
+                    "leasehold: {job}: starts{until}, also those of a timer, are skipped: this run is recorded as complete \
+                     at {store_url}"
+                );
+            } else {
+                let kept = run.valid_until.and_then(output::local_date);
+                let kept = kept.map_or_else(String::new, |date| format!(" (kept until {date})"));
+                note!(
+                    "leasehold: {job} is recorded as complete at {store_url}{kept}; other starts do not run it"
+                );
+            }
             let is_explained = at_terminal || last.is_none() && run.period.is_some();
             self.print_slots(run, is_explained);
             if is_explained {

@@ -242,10 +242,11 @@ fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
     let message = stdout(&recorded);
     let (boundary, undo) = message
         .trim_end()
-        .strip_prefix("leasehold: job is recorded as complete at sqlite:")
-        .and_then(|rest| rest.split_once("; other starts before "))
-        .and_then(|(_, rest)| rest.split_once(" do not run it\r\n"))
+        .strip_prefix("leasehold: job: starts before ")
+        .and_then(|rest| rest.split_once(", also those of a timer, are skipped: this run is "))
         .expect(&message);
+    let (recorded, undo) = undo.split_once("\r\n").unwrap();
+    assert!(recorded.starts_with("recorded as complete at sqlite:"));
     let (slots, undo) = undo.split_once("\r\n").unwrap();
     assert_eq!(undo, "leasehold: to undo that: leasehold jobs --reset job");
     let listed = checked("jobs", &stdout(&jobs(&fixture, &["--json"])));
@@ -316,7 +317,7 @@ fn the_first_record_of_a_job_says_how_to_undo_it() {
     eventually(SOON, || {
         let message = recorded(&["job"]);
         assert_eq!(message.lines().count(), 1, "{message}");
-        message.contains("job is recorded as complete at ")
+        message.contains("this run is recorded as complete at ")
     });
     assert_eq!(recorded(&["-q", "other"]), "");
 }
