@@ -249,13 +249,16 @@ async fn holder(client: &Client, name: &str) -> Option<LockInfo> {
 /// The other records of a name, which may be the intended ones.
 fn others(runs: &[Completion], name: &str) -> String {
     let runs = runs.iter().filter(|run| run.name == name);
-    let others: Vec<_> = runs
+    let mut others: Vec<_> = runs
         .map(|run| match &run.key {
             Some(key) => format!("--key {}", shell::quote(key)),
             None => "without --key".to_owned(),
         })
-        .take(OTHERS_MAX)
         .collect();
+    if others.len() > OTHERS_MAX {
+        let more = others.split_off(OTHERS_MAX).len();
+        others.push(format!("and {more} more"));
+    }
     let others = (!others.is_empty()).then(|| others.join(", "));
     output::optional("; recorded: ", others)
 }

@@ -96,6 +96,13 @@ fn records_are_reset(fixture: &Fixture) {
     );
     let reset = jobs(fixture, &["--reset", "migrate", "--key", "v1"]);
     assert!(stdout(&reset).contains("the run of migrate for v1 was removed"));
+    for key in ["k1", "k2", "k3", "k4", "k5", "k6", "k7"] {
+        let once = ["once", "-q", "--key", key, "migrate", "true"];
+        assert_eq!(code(&mut fixture.leasehold(once)), 0);
+    }
+    let message = stdout(&jobs(fixture, &["--reset", "migrate"]));
+    assert_eq!(message.matches("--key k").count(), 5, "{message}");
+    assert!(message.ends_with(", and 2 more\n"), "{message}");
 }
 
 #[test]
