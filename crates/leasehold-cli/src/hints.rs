@@ -27,6 +27,9 @@ const KEY_BEHIND: &str =
 const VALUE_BEHIND: &str =
     "'--value' stands before COMMAND and --: 'leasehold elect NAME --value TEXT COMMAND'";
 
+/// The hint for an option without a value, although a word follows it: perhaps a variable without quotes.
+const VALUE_MISSING: &str = "is a variable of your script unset?";
+
 /// The hint for a wait that is refused and limited.
 const WAIT_CONFLICT: &str = "-n does not wait, and -w waits: leave one out";
 
@@ -166,6 +169,7 @@ fn hint(error: &clap::Error, arguments: &[OsString], cli: &Command) -> Option<St
             WAIT_CONFLICT
         }
         ErrorKind::ValueValidation if is_zero_code(error) => ZERO_CODE,
+        ErrorKind::InvalidValue if lacks_value(error, arguments) => VALUE_MISSING,
         _ => return None,
     };
     Some(fixed.to_owned())
@@ -186,6 +190,14 @@ fn is_zero_code(error: &clap::Error) -> bool {
     let option = invalid(error, ContextKind::InvalidArg).unwrap_or_default();
     let value = invalid(error, ContextKind::InvalidValue);
     option.starts_with("--conflict-exit-code") && value.as_deref() == Some("0")
+}
+
+/// Whether an option has no value, although a word follows it.
+fn lacks_value(error: &clap::Error, arguments: &[OsString]) -> bool {
+    let option = invalid(error, ContextKind::InvalidArg).unwrap_or_default();
+    let option = option.split([' ', '[', '=']).next().unwrap_or_default();
+    let value = invalid(error, ContextKind::InvalidValue);
+    value.as_deref() == Some("") && value_of(option, arguments).is_some()
 }
 
 /// Whether a required argument that begins so is missing.
