@@ -217,7 +217,7 @@ has already ended is an error. At a terminal Ctrl-D ends stdin.
 SIGNALS
 TERM, INT, HUP, QUIT and ALRM do not release the lock while stdin is open: a terminal or a supervisor also sends them to \
 the program, which finishes its work and closes stdin. They end the wait for the lock. If stdin is a terminal, they \
-release the lock. If the program has ended and another process has its pipe, a second signal of the same kind does.
+release the lock. So does a second signal of the same kind if the program has ended, but another process keeps its pipe open.
 
 LOSS OF THE LOCK
 The program must stop its work at the line lost, and if stdout ends without it: then leasehold was killed, and the lock \
