@@ -202,7 +202,13 @@ impl Contender {
 
     /// Sends requests until the lock is granted, or until the caller does not wait (any longer). `last` gets what the
     /// store replied last.
-    async fn run(mut self, last: &mut Option<LastReply>) -> Result<Acquired> {
+    ///
+    /// Boxed, because the futures around it are copied to where they are polled, also for a task that is handed a lease.
+    fn run(self, last: &mut Option<LastReply>) -> impl Future<Output = Result<Acquired>> + Send {
+        Box::pin(self.contend(last))
+    }
+
+    async fn contend(mut self, last: &mut Option<LastReply>) -> Result<Acquired> {
         let (driver, acquisition) = (Arc::clone(&self.driver), Arc::clone(&self.acquisition));
         let (clock, options) = (&*driver.context.clock, &acquisition.options);
         if let Some((shard, posted)) = self.posted.take() {
