@@ -15,8 +15,8 @@ const MASTERS: usize = 3;
 /// How long any change of a cluster may take on a slow machine.
 const SETTLED_WITHIN: Duration = Duration::from_secs(180);
 
-/// How long a node is silent until the others consider it failed.
-const NODE_TIMEOUT_MS: u32 = 1_000;
+/// How long a node is silent until the others consider it failed. One that is starved by a busy machine is not.
+const NODE_TIMEOUT_MS: u32 = 4_000;
 
 /// A running cluster. Its nodes end when it is dropped.
 pub struct Cluster {

@@ -14,13 +14,16 @@ use leasehold::Client;
 use leasehold::doctor::{Finding, Report, Severity};
 use leasehold_testkit::{RedisServer, eventually};
 
+use crate::store_client::PATIENCE;
+
 pub(crate) use self::rights::{PASSWORD, allow};
 
 /// Longer than any state of these tests takes to come about.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn diagnose(url: &str) -> Report {
-    Client::builder().diagnose(url).await.unwrap()
+    let builder = Client::builder().response_timeout(PATIENCE);
+    builder.diagnose(url).await.unwrap()
 }
 
 /// The most severe finding of a check.

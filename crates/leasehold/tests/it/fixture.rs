@@ -4,7 +4,7 @@ use std::env;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use leasehold::__private::store::{self, Feature, Key, MemoryStore, OpenOptions, Store};
+use leasehold::__private::store::{Feature, Key, MemoryStore, Store};
 use leasehold::{Cause, Client, ClientBuilder, LeaseOptions};
 use leasehold_core::Name;
 use leasehold_testkit::{
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::doctor;
 use crate::recording_store::RecordingStore;
-use crate::store_client::{keyspace, open_patient};
+use crate::store_client::{PATIENCE, keyspace, open_patient};
 
 /// How long a store may take to be closed after its last client was dropped.
 const CLOSED_MAX: Duration = Duration::from_secs(2);
@@ -188,7 +188,8 @@ impl Fixture {
 
     /// Another client, as another process would have.
     pub(crate) async fn client(&self) -> Client {
-        self.client_with(Client::builder()).await
+        self.client_with(Client::builder().response_timeout(PATIENCE))
+            .await
     }
 
     pub(crate) async fn client_with(&self, builder: ClientBuilder) -> Client {
@@ -200,7 +201,7 @@ impl Fixture {
         let mut builder = builder.namespace(self.namespace(namespace));
         if let Self::Objects(..) = self {
             // The server serves one request after the other, and slowly.
-            builder = builder.response_timeout(Duration::from_secs(10));
+            builder = builder.response_timeout(PATIENCE);
         }
         match (self, self.url()) {
             (Self::Local(store), _) => builder.build(Arc::clone(store)),
@@ -231,10 +232,7 @@ impl Fixture {
     pub(crate) async fn store(&self) -> Arc<dyn Store> {
         match (self, self.url()) {
             (Self::Local(store), _) => Arc::clone(store),
-            (Self::Objects(..), Some(url)) => open_patient(&url).await,
-            (_, Some(url)) => store::open_with(&url, &OpenOptions::default())
-                .await
-                .unwrap(),
+            (_, Some(url)) => open_patient(&url).await,
             (_, None) => unreachable!("only a local store has no URL that can be shared"),
         }
     }

@@ -20,6 +20,10 @@ use crate::waiters::SOON;
 /// The ttl of a request, unless [`lasting`] changes it.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
+/// How long a reply may take: a busy machine may starve a server for longer than the default. The longest time that the
+/// default ttl allows.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
 // Outcomes of requests.
 pub(crate) const FREE: Outcome = Outcome::Lost(Loss::Free);
 pub(crate) const TAKEN_OVER: Outcome = Outcome::Lost(Loss::TakenOver);
@@ -145,7 +149,8 @@ pub(crate) fn lasting(mut request: Request, lease: Duration) -> Request {
 }
 
 pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
-    open_with(url, OpenOptions::default()).await
+    let options = OpenOptions::default().response_timeout(PATIENCE);
+    open_with(url, options).await
 }
 
 /// A store whose server may be slow.

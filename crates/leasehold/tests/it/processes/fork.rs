@@ -5,9 +5,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use leasehold::__private::store::{OpenOptions, Store};
 use leasehold::{Cause, Client, ErrorKind, StateKind, blocking};
 use leasehold_testkit::eventually;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -16,8 +18,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::child::run;
 use crate::fixture::{Fixture, fresh_name};
+use crate::recording_store::RecordingStore;
 use crate::sqlite::names_in;
-use crate::store_client::assert_error;
+use crate::store_client::{assert_error, open_with};
 
 /// How long a child may take to end.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -59,9 +62,10 @@ fn fork_async(url: &str, name: &str, way: &str) {
         (other.mutex(name).unwrap(), waited_for.lock().await.unwrap())
     });
     let mut own = Some(runtime.block_on(async {
-        let (client, recorder) = Fixture::Other(url.to_owned())
-            .recorded(Client::builder())
-            .await;
+        // With the default response timeout: a renewal without a reply shows that the child has broken the connection.
+        let recorder = RecordingStore::on(open_with(url, OpenOptions::default()).await);
+        let store = Arc::clone(&recorder) as Arc<dyn Store>;
+        let client = Client::builder().build(store).unwrap();
         let mutex = client.mutex(name).unwrap();
         let guard = mutex.lock().await.unwrap();
         let waits = client.mutex(waited_for.name()).unwrap();
