@@ -109,7 +109,8 @@ pub(crate) async fn events(args: &EventsArgs, store: &StoreArgs) -> Result<u8, F
             None => client.mutex(name)?.events(),
         };
         let sender = sender.clone();
-        tasks.spawn(send_events(client.clone(), name.clone(), events, sender));
+        let lock = (name.clone(), !args.json);
+        tasks.spawn(send_events(client.clone(), lock, events, sender));
     }
     let mut no_reader = pin!(output::no_reader());
     while let Some(record) = tokio::select! {
@@ -139,10 +140,11 @@ fn print_completed(run: &Completion) {
     );
 }
 
-/// Sends the events of a lock until they fail, or until nobody receives them.
+/// Sends the events of a lock until they fail, or until nobody receives them. `with_min_hold`: also its minimum holds, which
+/// only people are shown.
 async fn send_events(
     client: Client,
-    name: String,
+    (name, with_min_hold): (String, bool),
     mut events: LockEvents,
     records: mpsc::Sender<leasehold::Result<EventRecord>>,
 ) {
@@ -157,8 +159,10 @@ async fn send_events(
             _ => None,
         };
         let min_hold = match &event {
-            LockEvent::Free => min_hold(&client, &name, None).await,
-            LockEvent::Released(lease) => min_hold(&client, &name, Some(*lease)).await,
+            LockEvent::Free if with_min_hold => min_hold(&client, &name, None).await,
+            LockEvent::Released(lease) if with_min_hold => {
+                min_hold(&client, &name, Some(*lease)).await
+            }
             _ => None,
         };
         let record = EventRecord {
