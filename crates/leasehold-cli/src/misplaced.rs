@@ -105,7 +105,7 @@ pub(crate) fn of_name(name: &str, arguments: &[OsString], cli: &Command) -> Opti
     })
 }
 
-/// The message for the names of further locks, one of which is no name, a list of names, or repeated.
+/// The message for the names of further locks, if one of them cannot be meant, is a list of names, or is there twice.
 pub(crate) fn of_further_names(name: &str, further: &[String]) -> Option<String> {
     further.iter().enumerate().find_map(|(at, other)| {
         let is_repeated = other == name || further[..at].contains(other);
