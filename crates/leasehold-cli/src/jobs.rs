@@ -7,7 +7,7 @@ use leasehold::{Client, Completion, LockInfo};
 use crate::args::{JobsArgs, StoreArgs};
 use crate::connect::connect;
 use crate::exit::{self, Failure};
-use crate::{duration, json, misplaced, output, shell};
+use crate::{duration, json, misplaced, output, release, shell};
 
 /// How many other records of a name are named.
 const OTHERS_MAX: usize = 5;
@@ -231,10 +231,9 @@ async fn reset(
 async fn taken(client: &Client, name: &str, store: &StoreArgs) -> String {
     match holder(client, name).await {
         Some(info) if info.min_hold => format!(
-            "; its lock stays taken for {}, unless leasehold release --force {}{} revokes it",
+            "; its lock stays taken for {}, unless {} revokes it",
             duration::format(info.time_left),
-            shell::quote(name),
-            store.options()
+            release::command(name, store)
         ),
         Some(_) => "; its lock is held: a run that is under way writes a new record".to_owned(),
         None => String::new(),

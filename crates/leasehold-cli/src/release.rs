@@ -21,7 +21,7 @@ pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8,
         misplaced::refuse_text("the name of the lock", &args.name)?;
     }
     if let (Some(info), false) = (&held, args.force) {
-        return Err(Failure::usage(refusal(&client, info)));
+        return Err(Failure::usage(refusal(&client, info, store)));
     }
     if args.json {
         json::print(&json::object! {
@@ -38,21 +38,28 @@ pub(crate) async fn release(args: &ReleaseArgs, store: &StoreArgs) -> Result<u8,
     Ok(if held.is_some() { 0 } else { exit::FREE })
 }
 
+/// The command that revokes a lock.
+pub(crate) fn command(name: &str, store: &StoreArgs) -> String {
+    let (name, store) = (shell::quote(name), store.options());
+    format!("leasehold release --force {name}{store}")
+}
+
 /// Why a lock is not released without `--force`.
-fn refusal(client: &Client, info: &LockInfo) -> String {
+fn refusal(client: &Client, info: &LockInfo, args: &StoreArgs) -> String {
     let (name, store, holder) = (&info.name, client.store(), output::holder(info));
-    let quoted = shell::quote(name);
     if info.min_hold {
         let until = output::rfc3339(SystemTime::now() + info.time_left).unwrap_or_default();
         let time_left = duration::format(info.time_left);
         return format!(
             "{name} at {store} was released by {holder}; its --at-least or --retry-after keeps it taken until {until} \
-             ({time_left}). This ends that: leasehold release --force {quoted}"
+             ({time_left}). This ends that: {}",
+            command(name, args)
         );
     }
     format!(
         "{name} at {store} is held by {holder}, which alone releases it; --force revokes it although the holder may \
-         still work. Check it with: leasehold show {quoted}"
+         still work. Check it with: leasehold show {}",
+        shell::quote(name)
     )
 }
 

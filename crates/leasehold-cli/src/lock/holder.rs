@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{Access, ClientId, LockInfo};
 
 use crate::args::{ShareArgs, StoreArgs};
-use crate::{duration, output, shell};
+use crate::{duration, output, release};
 
 /// The usual time limit of a query for the holder: its words must not delay an exit.
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -17,9 +17,8 @@ pub(super) fn describe(info: &LockInfo, store: &StoreArgs) -> String {
         let time_left = duration::format(info.time_left);
         return format!(
             "is free in {time_left}: the run of {holder} has ended, and its --at-least or --retry-after lasts that long, \
-             unless leasehold release --force {}{} ends it",
-            shell::quote(&info.name),
-            store.options()
+             unless {} ends it",
+            release::command(&info.name, store)
         );
     }
     match info.since {
