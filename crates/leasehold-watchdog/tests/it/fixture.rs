@@ -102,6 +102,12 @@ impl Fixture {
         }
     }
 
+    /// The end of the lease of a held lock, in milliseconds on the server's clock.
+    pub(crate) fn lease_end(&self, name: &str) -> i64 {
+        let key = format!("test:{{default:{name}}}");
+        self.redis.cli(&["PEXPIRETIME", &key]).parse().unwrap()
+    }
+
     /// Checks that a client holds a lock by its first lease all the time.
     pub(crate) async fn assert_held_for(&self, client: u128, name: &str, duration: Duration) {
         let start = Instant::now();

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use leasehold::__private::wire::ToClient;
 use leasehold_testkit::{Helper, eventually};
@@ -189,31 +189,34 @@ async fn a_death_between_two_nodes_is_noticed_by_the_next() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_client_keeps_its_locks_over_restarts() {
-    let ttl = Duration::from_secs(9);
     let fixture = Fixture::new().await;
     let manager = Manager::of(&fixture);
     let mut node = manager.start(&fixture);
-    let actor = fixture.holder("lock", ttl).await;
+    let actor = fixture.holder("lock", LONG).await;
     eventually(SOON, || manager.kept("leasehold-process-") == 1);
     actor.signal(Signal::STOP);
-    let start = Instant::now();
-    let mut restarts = 0;
-    while start.elapsed() < ttl * 3 / 2 {
-        match restarts % 2 {
+    let mut second_start = None;
+    for restart in 0..6 {
+        match restart % 2 {
             0 => node.kill(),
             _ => assert_eq!(node.request("stop"), "stopped"),
         }
-        restarts += 1;
+        let end = fixture.lease_end("lock");
         node = manager.start(&fixture);
+        second_start.get_or_insert_with(Instant::now);
+        eventually(SOON, || fixture.lease_end("lock") > end);
         assert!(fixture.is_held(actor.client, 1, "lock").await);
-        tokio::time::sleep(ttl / 10).await;
     }
-    assert!(restarts >= 2, "{restarts}");
+    let paused = second_start.unwrap().elapsed();
     let status = Peer::observer(&fixture).status_of(actor.client).unwrap();
     assert_eq!(status.reason, "it is stopped by a signal");
     assert!(!status.connected);
-    // The silence began before the first node ended.
-    assert!(Duration::from_millis(status.silent_ms) > ttl, "{status:?}");
+    // The first node had not noticed the silence yet, and every later one knows that it had begun before the second.
+    let silence = LONG / 3 + paused;
+    assert!(
+        u128::from(status.silent_ms) >= silence.as_millis(),
+        "{status:?}, {paused:?}"
+    );
     actor.signal(Signal::KILL);
     fixture.wait_until_free("lock").await;
 }
