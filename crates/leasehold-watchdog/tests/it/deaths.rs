@@ -9,11 +9,8 @@ use leasehold_watchdog::StoreSettings;
 use rustix::process::Signal;
 
 use crate::actor::Actor;
-use crate::fixture::{Fixture, LONG, SOON};
+use crate::fixture::{Fixture, LONG, SOON, TTL};
 use crate::peer::{Peer, registration};
-
-/// The node renews a lease in time even after a stall of seconds.
-const TTL: Duration = Duration::from_secs(6);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_killed_right_after_a_registration_frees_its_locks() {
@@ -39,7 +36,7 @@ async fn the_same_program_with_another_nonce_is_not_another_program() {
     actor.connect(&fixture, |info| info.process_nonce = [2; 16]);
     let status = Peer::observer(&fixture).status_of(before).unwrap();
     assert_eq!(status.processes, 1);
-    fixture.assert_held_for(before, "lock", TTL * 2).await;
+    fixture.wait_for_renewal("lock");
     actor.signal(Signal::KILL);
     fixture.wait_until_free("lock").await;
 }

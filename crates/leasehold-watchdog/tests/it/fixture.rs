@@ -8,7 +8,7 @@ use leasehold::__private::store::{
     Key, Keyspace, OpenOptions, Parts, Reply, Request, Store, open_with,
 };
 use leasehold_core::{Acquire, LeaseId, Name, Namespace, Op, Outcome, ScopeName, Ttl};
-use leasehold_testkit::{RedisServer, eventually_async, temp_dir};
+use leasehold_testkit::{RedisServer, eventually, eventually_async, temp_dir};
 use leasehold_watchdog::{Listen, Node, Settings, StoreSettings};
 use tempfile::TempDir;
 
@@ -17,6 +17,9 @@ use crate::peer::client_id;
 
 /// The time limit of anything that a test waits for, also on a slow machine under load.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// A ttl that does not end before a renewal, also after a stall of seconds.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 /// A ttl that does not end during a test.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -106,6 +109,12 @@ impl Fixture {
     pub(crate) fn lease_end(&self, name: &str) -> i64 {
         let key = format!("test:{{default:{name}}}");
         self.redis.cli(&["PEXPIRETIME", &key]).parse().unwrap()
+    }
+
+    /// Waits until the lease of a held lock is renewed.
+    pub(crate) fn wait_for_renewal(&self, name: &str) {
+        let end = self.lease_end(name);
+        eventually(SOON, || self.lease_end(name) > end);
     }
 
     /// Checks that a client holds a lock by its first lease all the time.

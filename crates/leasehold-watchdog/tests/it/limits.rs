@@ -2,16 +2,13 @@
 
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use leasehold::__private::wire::{Refusal, Role, ToClient};
 use rustix::process::Signal;
 
 use crate::actor::{self, Actor, Sleeper};
-use crate::fixture::{Fixture, LONG};
+use crate::fixture::{Fixture, LONG, TTL};
 use crate::peer::{Peer, hello, registration, role};
-
-const TTL: Duration = Duration::from_secs(9);
 
 /// Registers leases of these numbers. Returns the numbers of the refused ones.
 fn register(client: &mut Peer<UnixStream>, numbers: Range<u64>) -> Vec<u64> {
@@ -100,7 +97,5 @@ async fn connections_and_processes_leave_files_for_the_store() {
     // The node has to open a connection to its store now.
     fixture.redis.cli(&["client", "kill", "type", "normal"]);
     paused.signal(Signal::STOP);
-    fixture
-        .assert_held_for(paused.client, "lock", TTL * 2)
-        .await;
+    fixture.wait_for_renewal("lock");
 }

@@ -5,12 +5,11 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
-use std::time::Duration;
 
 use leasehold_testkit::{Certs, Restart, eventually};
 use leasehold_watchdog::{Listen, Node, Settings, TlsFiles};
 
-use crate::fixture::{Fixture, SOON};
+use crate::fixture::{Fixture, SOON, TTL};
 use crate::peer::{Peer, registration};
 
 /// Expects the start of a node to fail with a message that ends so.
@@ -126,10 +125,9 @@ async fn a_node_starts_without_its_store() {
     let _node = fixture.node().await;
     let mut client = Peer::client(&fixture, 1);
     fixture.redis.restart(Restart::Empty);
-    let ttl = Duration::from_secs(9);
-    fixture.acquire(1, 1, "lock", ttl).await;
-    let registration = registration(1, "lock", ttl);
+    fixture.acquire(1, 1, "lock", TTL).await;
+    let registration = registration(1, "lock", TTL);
     assert_eq!(client.register([registration]), []);
     // It opens the store when that is reachable.
-    fixture.assert_held_for(1, "lock", ttl * 2).await;
+    fixture.wait_for_renewal("lock");
 }

@@ -5,11 +5,8 @@ use std::time::{Duration, Instant};
 use leasehold::__private::wire::{Liveness, Registration, ToNode};
 use rustix::process::Signal;
 
-use crate::fixture::{Fixture, LONG};
+use crate::fixture::{Fixture, LONG, TTL};
 use crate::peer::{Peer, registration};
-
-/// The node renews a lease in time even after a stall of seconds.
-const TTL: Duration = Duration::from_secs(6);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_without_its_main_thread_is_silent_for_that_reason() {
@@ -22,17 +19,18 @@ async fn a_client_without_its_main_thread_is_silent_for_that_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_silent_for_too_long_loses_its_locks() {
-    let max_pause = TTL * 2;
+    let ttl = Duration::from_secs(6);
+    let max_pause = ttl * 2;
     let (fixture, _node) = Fixture::with_settings(|it| it.max_pause = max_pause).await;
-    let mut actor = fixture.holder("lock", TTL).await;
+    let mut actor = fixture.holder("lock", ttl).await;
     let start = Instant::now();
     actor.signal(Signal::STOP);
     fixture
-        .assert_held_for(actor.client, "lock", TTL * 3 / 2)
+        .assert_held_for(actor.client, "lock", ttl * 3 / 2)
         .await;
     fixture.wait_until_free("lock").await;
     let kept = start.elapsed();
-    assert!(kept >= max_pause - TTL, "{kept:?}");
+    assert!(kept >= max_pause - ttl, "{kept:?}");
     actor.signal(Signal::CONT);
     actor.peer.send(&ToNode::Heartbeat);
     let status = actor.peer.status_of(actor.client).unwrap();
@@ -43,7 +41,7 @@ async fn a_client_that_is_silent_for_too_long_loses_its_locks() {
 async fn a_fixed_lease_is_not_renewed_and_is_released() {
     let (fixture, _node) = Fixture::with_node().await;
     let mut actor = fixture.holder("renewed", TTL).await;
-    for (number, name, ttl) in [(2, "fixed", TTL), (3, "long", LONG)] {
+    for (number, name, ttl) in [(2, "fixed", TTL / 5), (3, "long", LONG)] {
         fixture.acquire(actor.client, number, name, ttl).await;
         let fixed = Registration {
             keep_ms: Some(0),
@@ -53,9 +51,7 @@ async fn a_fixed_lease_is_not_renewed_and_is_released() {
     }
     actor.signal(Signal::STOP);
     fixture.wait_until_free("fixed").await;
-    fixture
-        .assert_held_for(actor.client, "renewed", TTL * 2)
-        .await;
+    fixture.wait_for_renewal("renewed");
     let status = Peer::observer(&fixture).status_of(actor.client).unwrap();
     assert_eq!(status.liveness, Liveness::Silent);
     assert_eq!(status.renewed, ["renewed"]);
@@ -78,7 +74,7 @@ async fn registrations_end_with_a_message_and_not_with_the_connection() {
     }
     actor.connect(&fixture, |_| {});
     assert_eq!(observer.status_of(actor.client).unwrap().leases, 3);
-    fixture.assert_held_for(actor.client, "lock", TTL * 2).await;
+    fixture.wait_for_renewal("lock");
     assert_eq!(actor.peer.change(vec![], vec![2]), []);
     assert_eq!(observer.status_of(actor.client).unwrap().leases, 2);
     disconnected.signal(Signal::KILL);

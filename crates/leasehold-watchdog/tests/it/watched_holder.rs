@@ -14,10 +14,8 @@ use leasehold_testkit::{eventually, eventually_async, kill};
 use leasehold_watchdog::Node;
 
 use crate::actor::Sleeper;
-use crate::fixture::{Fixture, LONG, SOON};
+use crate::fixture::{Fixture, LONG, SOON, TTL};
 use crate::peer::Peer;
-
-const TTL: Duration = Duration::from_secs(30);
 
 /// Three ttls.
 const PAUSE: Duration = Duration::from_secs(90);
