@@ -1,5 +1,6 @@
 //! Plays random histories to a store and to the rule, and compares replies and notices.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -228,12 +229,18 @@ impl<'a> Player<'a> {
         }
         let mut played: Vec<_> = batch.iter().zip(replies).collect();
         let mut times: Vec<Option<StoreTime>> = Vec::with_capacity(played.len());
+        // The records after the replies so far, as long as none of them has a time.
+        let mut records = BTreeMap::new();
         for ((name, op), reply) in &played {
             let mut earlier = played.iter().zip(&times);
             let is_first = !earlier.any(|(((other, _), _), time)| other == name && time.is_some());
             let granted = match reply {
                 // The reply has no time, but the grant has it.
-                Reply::Rejected(_) if is_first => self.granted(*name, op, self.time()),
+                Reply::Rejected(_) if is_first => {
+                    let record = records.entry(*name);
+                    let record = record.or_insert_with(|| self.names[*name].record.clone());
+                    self.granted(record, op, self.time())
+                }
                 _ => None,
             };
             times.push(match granted {
@@ -280,7 +287,8 @@ impl<'a> Player<'a> {
             Reply::Applied { now: Some(now), .. } => *now,
             _ => self.time(),
         };
-        if let (Reply::Rejected(_), Some(lease)) = (&reply, self.granted(name, op, now)) {
+        let mut record = self.names[name].record.clone();
+        if let (Reply::Rejected(_), Some(lease)) = (&reply, self.granted(&mut record, op, now)) {
             // The reply has no time, but the grant has it.
             now = self.event_logs.granted_at(lease).await.unwrap_or(now);
         }
@@ -316,10 +324,9 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// The waiter to whom an operation grants the lock by the rule.
-    fn granted(&self, name: usize, op: &Op, now: StoreTime) -> Option<LeaseId> {
+    /// Applies an operation to a record, and returns the waiter to whom it grants the lock.
+    fn granted(&self, record: &mut Rows, op: &Op, now: StoreTime) -> Option<LeaseId> {
         let reaches = |client| self.event_logs.clients().any(|other| other == client);
-        let mut record = self.names[name].record.clone();
         let applied = record.apply(op, &Environment::at(now), reaches);
         let mut notices = applied.notices.into_iter();
         notices.find_map(|notice| match notice {
