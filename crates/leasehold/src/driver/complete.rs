@@ -17,7 +17,6 @@ impl Hold {
         if let State::Lost(cause) = self.state() {
             return Err(self.lost(cause));
         }
-        let expires = self.expires();
         let Some(EndedHold { before, release }) = self.leave_last(&note) else {
             self.write_note(&note).await?;
             if let Err(error) = self.release().await {
@@ -27,6 +26,7 @@ impl Hold {
         };
         let Some(PostedRelease {
             release,
+            expires,
             reply: Some(reply),
         }) = release
         else {

@@ -226,12 +226,16 @@ impl Hold {
 
     /// The same. A release that is posted when the future is polled first travels together with others that are.
     pub(crate) async fn release_by(mut self, posts: bool) -> Result<()> {
-        if self.state() == State::Lost(Cause::OtherProcess) {
+        if !self.driver.context.process.is_current() {
             return Err(self.lost(Cause::OtherProcess));
         }
-        let expires = self.expires();
         let EndedHold { before, release } = self.leave(posts);
-        let Some(PostedRelease { release, reply }) = release else {
+        let Some(PostedRelease {
+            release,
+            expires,
+            reply,
+        }) = release
+        else {
             return match before {
                 State::Lost(cause) => Err(self.lost(cause)),
                 _ => Ok(()),
@@ -318,6 +322,7 @@ impl Hold {
             // Others may do the work that was cut off. No repetition of the release begins a minimum hold either.
             inner.min_hold = None;
         }
+        let expires = now.after(inner.lease.ttl(now).as_duration());
         inner.lease.leave(self.id, now);
         let count = inner.lease.holds().count();
         if count == 0 && lease.is_shared() {
@@ -327,7 +332,7 @@ impl Hold {
             before: hold_state,
             release,
         };
-        if inner.lease.state(now) == State::Lost(Cause::Released) {
+        if lease_state == State::Lost(Cause::Released) {
             return left(None);
         }
         let suits = healthy && self.handoff && note.is_none() && !inner.has_min_hold(now);
@@ -342,7 +347,11 @@ impl Hold {
             let reply = Some(driver.batcher.post(release.request(now)));
             drop(inner);
             driver.renewer.revisit(lease);
-            return left(Some(PostedRelease { release, reply }));
+            return left(Some(PostedRelease {
+                release,
+                expires,
+                reply,
+            }));
         }
         let head = inner.head.take();
         drop(inner);
@@ -354,7 +363,11 @@ impl Hold {
         let request = || release.request(now);
         let followed = head.and_then(|head| head.follow(driver, &lease.key, request));
         let reply = followed.or_else(|| post.then(|| driver.batcher.post(request())));
-        left(Some(PostedRelease { release, reply }))
+        left(Some(PostedRelease {
+            release,
+            expires,
+            reply,
+        }))
     }
 
     /// When the lease has expired in the store at the latest.
@@ -409,6 +422,8 @@ pub(super) struct EndedHold {
 /// A release, and the reply to it if it was posted.
 pub(super) struct PostedRelease {
     pub(super) release: Release,
+    /// When the lease has expired in the store at the latest.
+    pub(super) expires: Instant,
     pub(super) reply: Option<oneshot::Receiver<Reply>>,
 }
 
@@ -424,9 +439,9 @@ impl Drop for Hold {
             return;
         }
         if self.driver.context.process.is_current() {
-            let expires = self.expires();
             if let Some(PostedRelease {
                 release,
+                expires,
                 reply: Some(reply),
             }) = self.leave(true).release
             {

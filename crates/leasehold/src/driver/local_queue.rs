@@ -5,7 +5,6 @@
 //! function, no cancelled future and no panic can forget the waiting tasks. A queue exists exactly as long
 //! as its head.
 
-use std::collections::hash_map::{self, VacantEntry};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -75,9 +74,8 @@ impl<L: QueueKind> LocalQueues<L> {
     pub(crate) fn enter(&self, key: &L::Key, info: L::Info) -> Entry<L> {
         let mut table = self.table();
         let Table { queues, tickets } = &mut *table;
-        let queue = match queues.entry(key.clone()) {
-            hash_map::Entry::Vacant(place) => return Entry::Head(self.open(place)),
-            hash_map::Entry::Occupied(queue) => queue.into_mut(),
+        let Some(queue) = queues.get_mut(key) else {
+            return Entry::Head(self.open(queues, key));
         };
         let ticket = *tickets;
         *tickets += 1;
@@ -94,10 +92,9 @@ impl<L: QueueKind> LocalQueues<L> {
 
     /// Joins a queue at its head if it is empty.
     pub(crate) fn enter_if_empty(&self, key: &L::Key) -> Option<Head<L>> {
-        match self.table().queues.entry(key.clone()) {
-            hash_map::Entry::Vacant(place) => Some(self.open(place)),
-            hash_map::Entry::Occupied(_) => None,
-        }
+        let mut table = self.table();
+        let queues = &mut table.queues;
+        (!queues.contains_key(key)).then(|| self.open(queues, key))
     }
 
     /// Whether there is a queue, and so a task at its head.
@@ -163,14 +160,16 @@ impl<L: QueueKind> LocalQueues<L> {
         self.table().queues.len()
     }
 
-    fn open(&self, place: VacantEntry<'_, L::Key, Queue<L>>) -> Head<L> {
-        let key = Some(place.key().clone());
-        place.insert(Queue {
+    fn open(&self, queues: &mut HashMap<L::Key, Queue<L>>, key: &L::Key) -> Head<L> {
+        let queue = Queue {
             head: None,
             waiting: None,
-        });
-        let queues = Arc::clone(&self.0);
-        Head { queues, key }
+        };
+        queues.insert(key.clone(), queue);
+        Head {
+            queues: Arc::clone(&self.0),
+            key: Some(key.clone()),
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table<L>> {
@@ -225,16 +224,13 @@ impl<L: QueueKind> Head<L> {
         let key = self.key.take()?;
         let next = {
             let mut table = lock(&self.queues);
-            let hash_map::Entry::Occupied(mut entry) = table.queues.entry(key.clone()) else {
-                return None;
-            };
-            let queue = entry.get_mut();
+            let queue = table.queues.get_mut(&key)?;
             let first = queue
                 .waiting
                 .as_mut()
                 .and_then(|waiting| waiting.pop_first());
             let Some((_, next)) = first else {
-                entry.remove();
+                table.queues.remove(&key);
                 return None;
             };
             if let Some(state) = state(&next.info, queue.is_followed()) {

@@ -3,6 +3,7 @@
 mod request;
 mod settings;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -415,7 +416,8 @@ impl Mutex {
     ) -> Result<Acquired> {
         let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
         let begun = self.driver.context.clock.now();
-        let acquired = async {
+        // Pinned here, so that it is copied nowhere.
+        let acquired = pin!(async {
             let request = AcquireRequest {
                 key: self.key.clone(),
                 options: AcquireOptions {
@@ -424,6 +426,7 @@ impl Mutex {
                     ..self.options.clone()
                 },
                 wait,
+                since: begun,
             };
             let owner = match self.owner {
                 LockOwner::Current => owner::current(),
@@ -439,7 +442,7 @@ impl Mutex {
                 self.watched(hold).await?;
             }
             Ok(acquired)
-        };
+        });
         let acquired: Result<_> = acquired.await;
         match (&acquired, wait) {
             (Ok(Acquired::Held(hold, _)), _) => {

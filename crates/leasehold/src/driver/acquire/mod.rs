@@ -8,6 +8,7 @@ pub(crate) mod reenter;
 pub(crate) mod several;
 pub(crate) mod wakeup;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use leasehold_core::acquisition::{
@@ -35,6 +36,8 @@ pub(crate) struct AcquireRequest {
     pub(crate) key: Key,
     pub(crate) options: AcquireOptions,
     pub(crate) wait: Wait,
+    /// When the caller began to wait.
+    pub(crate) since: Instant,
 }
 
 /// How long a caller waits.
@@ -70,51 +73,17 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
     }
     // What the store replied last.
     let mut last = None;
-    let acquired = async {
-        loop {
-            let queues = driver.queues.of(request.options.claim.kind());
-            let contender = match queues.enter(&request.key, request.options.clone()) {
-                Entry::Head(head) => Contender::new(driver, request, true, Some(head)),
-                Entry::QueuedTask(mut waiting) => {
-                    let arrived = driver.context.clock.now();
-                    let turn = waiting.wait().await;
-                    if let Some(Turn::Head(_) | Turn::Contend(_)) = turn {
-                        last = driver.last_reply(request.options.claim.kind(), &request.key);
-                        // Those before this task may have a read lease by now.
-                        if let Some(hold) = before_the_queue(driver, request) {
-                            return Ok(Acquired::Held(hold, None));
-                        }
-                    }
-                    match turn {
-                        Some(Turn::Hold(hold)) => return Ok(Acquired::Held(hold, None)),
-                        Some(Turn::Head(head)) => Contender::new(driver, request, true, Some(head)),
-                        Some(Turn::Contend(contender)) => {
-                            contender.take_over(arrived, last.as_ref())?;
-                            *contender
-                        }
-                        Some(Turn::Ask) => match ask(driver, request).await {
-                            Ok(Acquired::Refused) => continue,
-                            Err(error) if error.is_transient() => continue,
-                            asked => return asked,
-                        },
-                        // The queues were closed.
-                        None => {
-                            driver.check_open(&request.key)?;
-                            Contender::new(driver, request, true, None)
-                        }
-                    }
-                }
-            };
-            return contender.run(&mut last).await;
+    {
+        // Pinned here, so that it is copied nowhere.
+        let mut acquired = pin!(acquire_in_turn(driver, request, &mut last));
+        let Wait::Until(end) = request.wait else {
+            return acquired.await;
+        };
+        tokio::select! {
+            biased;
+            acquired = &mut acquired => return acquired,
+            () = driver.context.clock.sleep_until(end) => {}
         }
-    };
-    let Wait::Until(end) = request.wait else {
-        return acquired.await;
-    };
-    tokio::select! {
-        biased;
-        acquired = acquired => return acquired,
-        () = driver.context.clock.sleep_until(end) => {}
     }
     // A caller that was not at the head of the queue knows what the head knows.
     match last.or_else(|| driver.last_reply(request.options.claim.kind(), &request.key)) {
@@ -122,6 +91,49 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
         // A store that does not reply is not a refusal.
         Some(LastReply::Failed(error)) => Err(error),
         None => Err(no_reply_in_time(driver, &request.key)),
+    }
+}
+
+/// Joins the queue of this process, and contends at its head. `last` gets what the store replied last.
+async fn acquire_in_turn(
+    driver: &Arc<Driver>,
+    request: &AcquireRequest,
+    last: &mut Option<LastReply>,
+) -> Result<Acquired> {
+    loop {
+        let queues = driver.queues.of(request.options.claim.kind());
+        let contender = match queues.enter(&request.key, request.options.clone()) {
+            Entry::Head(head) => Contender::new(driver, request, true, Some(head)),
+            Entry::QueuedTask(mut waiting) => {
+                let turn = waiting.wait().await;
+                if let Some(Turn::Head(_) | Turn::Contend(_)) = turn {
+                    *last = driver.last_reply(request.options.claim.kind(), &request.key);
+                    // Those before this task may have a read lease by now.
+                    if let Some(hold) = before_the_queue(driver, request) {
+                        return Ok(Acquired::Held(hold, None));
+                    }
+                }
+                match turn {
+                    Some(Turn::Hold(hold)) => return Ok(Acquired::Held(hold, None)),
+                    Some(Turn::Head(head)) => Contender::new(driver, request, true, Some(head)),
+                    Some(Turn::Contend(contender)) => {
+                        contender.take_over(request.since, last.as_ref())?;
+                        *contender
+                    }
+                    Some(Turn::Ask) => match ask(driver, request).await {
+                        Ok(Acquired::Refused) => continue,
+                        Err(error) if error.is_transient() => continue,
+                        asked => return asked,
+                    },
+                    // The queues were closed.
+                    None => {
+                        driver.check_open(&request.key)?;
+                        Contender::new(driver, request, true, None)
+                    }
+                }
+            }
+        };
+        return contender.run(last).await;
     }
 }
 
@@ -185,15 +197,15 @@ impl Contender {
         }
     }
 
-    /// Takes the turn of another caller over for a caller that has waited since `arrived`.
+    /// Takes the turn of another caller over for a caller that has waited `since` then.
     ///
     /// # Errors
     ///
     /// The last failure, if the store has not replied for as long as the caller waits, and for a ttl.
-    fn take_over(&self, arrived: Instant, last: Option<&LastReply>) -> Result<()> {
+    fn take_over(&self, since: Instant, last: Option<&LastReply>) -> Result<()> {
         let now = self.driver.context.clock.now();
         let machine = &mut self.acquisition.lock().machine;
-        machine.take_over(arrived);
+        machine.take_over(since);
         match last {
             Some(LastReply::Failed(error)) if machine.is_silent(now) => Err(error.clone()),
             _ => Ok(()),

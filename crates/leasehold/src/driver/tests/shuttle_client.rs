@@ -125,6 +125,7 @@ pub(super) async fn acquire(
             run: None,
         },
         wait: Wait::Forever,
+        since: driver.context.clock.now(),
     };
     let mut acquiring = pin!(acquire::acquire(driver, &request));
     let acquired = match thread_rng().gen_bool(leaves) {

@@ -26,6 +26,7 @@ impl LockRequest {
             key: self.mutex.key.clone(),
             options: self.mutex.options.clone(),
             wait,
+            since: self.mutex.driver.context.clock.now(),
         }
     }
 }
