@@ -32,8 +32,21 @@ const REDIS_TESTS: &str = "test --workspace --locked --no-fail-fast --test it --
                            redis::replicas redis::rights --skip memory:: --skip sqlite:: --skip postgres:: \
                            --skip databases:: --skip objects:: --skip etcd:: --skip zookeeper:: --skip clusters::";
 
+/// Redis 8.0.2 ends with a failed assertion when it reloads its data beside a client with tracking.
+const REDIS_8_0_SKIPS: &str = "--skip a_server_that_loads_its_data_is_waited_for";
+
 const POSTGRES_TESTS: &str = "test --package leasehold --locked --no-fail-fast --test it -- \
                               postgres:: doctor::databases:: fence::held::";
+
+/// A pooler has errors of its own, and a finding of the doctor.
+const POOLED_SKIPS: &str = "--skip settings_that_lose_locks --skip what_is_wrong_is_one_clear_error \
+                            --skip a_server_that_is_gone_is_a_certain_failure --skip with_a_password_from_the_url";
+
+/// Without a connection beside the pooler, waiters poll, and a loss is noticed at the next renewal.
+const POLLING_TESTS: &str = "test --package leasehold --locked --no-fail-fast --test it -- \
+                             conformance::postgres:: in_one_record::postgres:: fence::held:: \
+                             postgres::transactions:: --skip a_revocation_makes_the_holder_lost \
+                             --skip waiters_are_described_in_their_order";
 
 const ETCD_TESTS: &str = "test --workspace --locked --no-fail-fast --test it -- \
                           etcd:: the_etcd_store doctor::clusters::";
@@ -61,7 +74,11 @@ pub(crate) fn test(steps: &mut Steps) {
     for server in REDIS {
         steps.run(server, || {
             let path = path(server, "redis-server")?;
-            run(cargo_test(REDIS_TESTS).env("PATH", &path))?;
+            let mut test = cargo_test(REDIS_TESTS);
+            if server == "redis-8.0" {
+                test.args(REDIS_8_0_SKIPS.split_whitespace());
+            }
+            run(test.env("PATH", &path))?;
             faults::short(
                 &["--only", "single,masters"],
                 Some(("PATH", path.as_os_str())),
@@ -78,10 +95,16 @@ pub(crate) fn test(steps: &mut Steps) {
         steps.run(name, || {
             path(PGBOUNCER, "pgbouncer")?;
             let program = bin(PGBOUNCER)?.join("pgbouncer");
-            let mut test = cargo_test(POSTGRES_TESTS);
-            test.env("TESTKIT_PGBOUNCER", program);
-            test.envs(listen.map(|listen| ("TESTKIT_LISTEN", listen)));
-            run(&mut test)
+            let mut test = match listen {
+                None => cargo_test(POLLING_TESTS),
+                Some(listen) => {
+                    let mut test = cargo_test(POSTGRES_TESTS);
+                    test.args(POOLED_SKIPS.split_whitespace());
+                    test.env("TESTKIT_LISTEN", listen);
+                    test
+                }
+            };
+            run(test.env("TESTKIT_PGBOUNCER", program))
         });
     }
     steps.run(ETCD, || {
