@@ -49,7 +49,7 @@ pub(crate) fn cargo() -> Command {
 /// The cargo that runs this, with a line of arguments.
 pub(crate) fn cargo_line(line: &str) -> Command {
     let mut command = cargo();
-    command.args(line.split(' '));
+    command.args(line.split_whitespace());
     command
 }
 

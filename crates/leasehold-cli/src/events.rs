@@ -159,10 +159,9 @@ async fn send_events(
             _ => None,
         };
         let min_hold = match &event {
-            LockEvent::Free if with_min_hold => min_hold(&client, &name, None).await,
-            LockEvent::Released(lease) if with_min_hold => {
-                min_hold(&client, &name, Some(*lease)).await
-            }
+            _ if !with_min_hold => None,
+            LockEvent::Free => min_hold(&client, &name, None).await,
+            LockEvent::Released(lease) => min_hold(&client, &name, Some(*lease)).await,
             _ => None,
         };
         let record = EventRecord {

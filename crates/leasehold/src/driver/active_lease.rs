@@ -96,6 +96,11 @@ impl Inner {
         self.min_hold = Some(Box::new(later));
     }
 
+    /// When the lease has expired in the store at the latest.
+    pub(super) fn expires(&self, now: Instant) -> Instant {
+        now.after(self.lease.ttl(now).as_duration())
+    }
+
     /// Whether the lock stays taken for a while if it is released now.
     pub(super) fn has_min_hold(&self, now: Instant) -> bool {
         let min_hold = self.min_hold.as_deref();

@@ -322,7 +322,7 @@ impl Hold {
             // Others may do the work that was cut off. No repetition of the release begins a minimum hold either.
             inner.min_hold = None;
         }
-        let expires = now.after(inner.lease.ttl(now).as_duration());
+        let expires = inner.expires(now);
         inner.lease.leave(self.id, now);
         let count = inner.lease.holds().count();
         if count == 0 && lease.is_shared() {
@@ -372,8 +372,7 @@ impl Hold {
 
     /// When the lease has expired in the store at the latest.
     pub(super) fn expires(&self) -> Instant {
-        let now = self.driver.context.clock.now();
-        now.after(self.lease.lock().lease.ttl(now).as_duration())
+        self.lease.lock().expires(self.driver.context.clock.now())
     }
 
     fn release_in_background(&self, release: Release, expires: Instant) {

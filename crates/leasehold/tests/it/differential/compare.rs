@@ -287,8 +287,9 @@ impl<'a> Player<'a> {
             Reply::Applied { now: Some(now), .. } => *now,
             _ => self.time(),
         };
-        let mut record = self.names[name].record.clone();
-        if let (Reply::Rejected(_), Some(lease)) = (&reply, self.granted(&mut record, op, now)) {
+        if let Reply::Rejected(_) = &reply
+            && let Some(lease) = self.granted(&mut self.names[name].record.clone(), op, now)
+        {
             // The reply has no time, but the grant has it.
             now = self.event_logs.granted_at(lease).await.unwrap_or(now);
         }
