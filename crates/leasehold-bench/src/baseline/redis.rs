@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
-use leasehold::__private::store::Key;
+use leasehold::__private::store::{Key, RedisScript};
 use leasehold::Secret;
 use leasehold_core::LeaseId;
 use redis::aio::MultiplexedConnection;
@@ -18,14 +18,6 @@ use url::Url;
 use super::TTL;
 use crate::server_stats::ServerStats;
 use crate::{Failure, Result, failed};
-
-/// The scripts. The server knows them from the library's own calls, which come first.
-const MUTEX: &str = concat!(
-    include_str!("../../../leasehold/src/store/redis/scripts/plain.lua"),
-    include_str!("../../../leasehold/src/store/redis/scripts/rule.lua"),
-    include_str!("../../../leasehold/src/store/redis/scripts/mutex.lua"),
-);
-const RENEW: &str = include_str!("../../../leasehold/src/store/redis/scripts/renew.lua");
 
 /// The settings of a slow log with all calls that take 100 µs.
 const SLOW_LOG: [&str; 4] = ["slowlog-max-len", "10000", "slowlog-log-slower-than", "100"];
@@ -52,11 +44,12 @@ impl RedisBaseline {
             .set_response_timeout(None);
         let client = client(url, password)?;
         let connection = client.get_multiplexed_async_connection_with_config(&config);
-        let hash = |script| Script::new(script).get_hash().to_owned();
+        // The server knows the scripts from the library's own calls, which come first.
+        let hash = |script: RedisScript| Script::new(script.text()).get_hash().to_owned();
         Ok(Self {
             connection: connection.await.map_err(failed("no baseline connection"))?,
-            mutex: hash(MUTEX),
-            renew: hash(RENEW),
+            mutex: hash(RedisScript::Mutex),
+            renew: hash(RedisScript::Renew),
         })
     }
 

@@ -26,7 +26,7 @@ pub use super::postgres::{Postgres, PostgresStore};
 pub use super::query::RunningQuery;
 pub use super::records::{ListPart, Record, Records, Transaction};
 #[cfg(feature = "redis")]
-pub use super::redis::RedisStore;
+pub use super::redis::{RedisStore, Script as RedisScript};
 pub use super::rule_store::RuleStore;
 #[cfg(feature = "sqlite")]
 pub use super::sqlite::{Machine, Sqlite, SqliteStore};

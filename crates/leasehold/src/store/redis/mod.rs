@@ -52,7 +52,7 @@ use self::topology::cluster::Cluster;
 use self::topology::node::Node;
 use self::topology::waits::Waits;
 use self::wire::decode::{Decoded, Remark};
-use self::wire::script::Script;
+pub use self::wire::script::Script;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
     BoxFuture, Capabilities, Key, Keyspace, Listener, Listening, Page, Query, Reply, Request,

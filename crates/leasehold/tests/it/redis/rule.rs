@@ -1,5 +1,6 @@
 //! Calls of the script, and its tokens. `differential` compares it with the rule.
 
+use leasehold::__private::store::RedisScript;
 use leasehold_core::job::{self, Due};
 use leasehold_core::{Completion, JobSchedule, Period, Slots, StoreTime};
 use redis::{Script, Value};
@@ -38,13 +39,6 @@ async fn tokens_grow_without_the_counter_and_against_the_clock() {
     }
 }
 
-/// The script of a mutex.
-const RULE: &str = concat!(
-    include_str!("../../../src/store/redis/scripts/plain.lua"),
-    include_str!("../../../src/store/redis/scripts/rule.lua"),
-    include_str!("../../../src/store/redis/scripts/mutex.lua"),
-);
-
 /// A time that is exact in a Lua number, near one of these: periods meet at them.
 fn exact(near: &[u64], period: Duration) -> u64 {
     let near = near[fastrand::usize(..near.len())].cast_signed();
@@ -56,7 +50,8 @@ fn exact(near: &[u64], period: Duration) -> u64 {
 /// At each microsecond, with a clock that stands still. The histories of `differential` have one that runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_periodic_job_is_due_as_by_the_rule() {
-    let script = Script::new(&RULE.replace("run('TIME')", "run('MGET', 'seconds', 'micros')"));
+    let text = RedisScript::Mutex.text();
+    let script = Script::new(&text.replace("run('TIME')", "run('MGET', 'seconds', 'micros')"));
     let server = RedisServer::start();
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -129,7 +124,7 @@ async fn a_periodic_job_is_due_as_by_the_rule() {
 /// Operations have different numbers of values, so the number of all values says nothing about the operations.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_master_that_is_not_admitted_grants_nothing_beside_notes_and_releases() {
-    let script = Script::new(RULE);
+    let script = Script::new(RedisScript::Mutex.text());
     let server = RedisServer::start();
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();

@@ -13,12 +13,13 @@ local function write(record, lease, count, ttl, left, since)
 end
 
 -- Grants a free record to the first live waiter, unless that is the requester, whose reply is its grant. Returns
--- whether the queue has a head afterwards, and the time left of the record.
+-- whether the queue has a head afterwards, and the time left of the record. `entry` is that of the queue's head, if it was read since the queue has changed.
 --
 -- The counter is written first and the queue last, so a failure removes only dead waiters from the queue.
-local function pass_on(record, counter, queue, requester)
+local function pass_on(record, counter, queue, requester, entry)
     repeat
-        local head = pass_over(record, queue, requester)
+        local head = pass_over(record, queue, requester, entry)
+        entry = nil
         if not head or head.is_own then
             return head ~= nil or unfinished, -2
         end
@@ -29,8 +30,8 @@ local function pass_on(record, counter, queue, requester)
                 -- The lock is granted to nobody: a request for fewer tokens does not overtake the waiter.
                 error({outcome, 0})
             end
-            local ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
-            write(record, head.lease, '1', ttl, -2, about and match(about, '^%d+'))
+            local ttl = math.min(tonumber(head.ttl), $ACCEPTANCE_MS)
+            write(record, head.lease, '1', ttl, -2, about and about:match('^%d+'))
             local trimmed = run('LTRIM', queue, 2, -1)
             if trimmed.err then
                 run('DEL', record)
@@ -42,9 +43,9 @@ local function pass_on(record, counter, queue, requester)
             end
             -- Its connection is closed, or it cannot be notified. The next waiter is tried.
             run('DEL', record)
-            passed = passed + PASS_MESSAGE
+            passed = passed + $PASS_MESSAGE
         end
-    until passed >= PASS_MAX
+    until passed >= $PASS_MAX
     unfinished = is_unfinished(queue)
     return unfinished, -2
 end
@@ -55,19 +56,19 @@ local function apply_to_mutex(record, counter, queue, verb, lease, ttl, held, re
     ago, condition)
     -- The hold count if the lease holds the mutex, when its run was asked for, and whether it is in its minimum hold.
     local holds, since, is_reserved
-    if held and (byte(held, 33) ~= COLON or lease == '' and not find(held, '^%x+:%d')) then
+    if held and (held:sub(33, 33) ~= ':' or lease == '' and not held:find('^%x+:%d')) then
         error({'failed', {'GET', 'WRONGTYPE this string is no record', record}})
     elseif held == lease then
         holds = '1'
-    elseif held and byte(held, #lease + 1) == SPACE and find(held, lease, 1, true) == 1 then
-        holds, since = match(held, '^(%d+) ?(%d*)$', #lease + 2)
+    elseif held and held:find(lease, 1, true) == 1 and held:sub(#lease + 1, #lease + 1) == ' ' then
+        holds, since = held:match('^(%d+) ?(%d*)$', #lease + 2)
         since = since ~= '' and since or nil
         is_reserved = holds == '0'
         holds = not is_reserved and holds
     end
     if holds and (verb == 'note' or verb == 'complete') then
         -- First, so that no release forgets its note.
-        local outcome = write_note(record, note, lease, text, ttl)
+        local outcome = notes().write(record, note, lease, text, ttl)
         if verb == 'note' then
             if written then
                 pcall(notify_next, record, queue)
@@ -83,7 +84,7 @@ local function apply_to_mutex(record, counter, queue, verb, lease, ttl, held, re
         can_delete = true
         left, outcome, value = -2, 'released', 0
         if is_revoked then
-            outcome, value = 'revoked', held and match(held, '^[^ ]+')
+            outcome, value = 'revoked', held and held:match('^[^ ]+')
             if value then
                 notify_revoked(record, value)
             end
@@ -99,10 +100,10 @@ local function apply_to_mutex(record, counter, queue, verb, lease, ttl, held, re
         local head = (left == -2 or condition) and run('LINDEX', queue, 0)
         -- The first request counts: a holder and a waiter keep its time.
         local met, last
-        local asked = condition and not is_reserved and (holds and since or head and asked_at(queue, lease))
+        local asked = condition and not is_reserved and (holds and since or head and notes().asked_at(queue, lease))
         if asked and not holds then
             -- A waiter whose run is complete leaves before the others are served: none of them is behind it then.
-            met, last = decide(record, condition, asked)
+            met, last = notes().decide(record, condition, asked)
             if met then
                 leave(queue, lease)
                 head = run('LINDEX', queue, 0)
@@ -110,15 +111,15 @@ local function apply_to_mutex(record, counter, queue, verb, lease, ttl, held, re
         end
         head = left == -2 and head
         if head then
-            head, left = pass_on(record, counter, queue, lease)
-            if asked and not asked_at(queue, lease) then
+            head, left = pass_on(record, counter, queue, lease, head)
+            if asked and not notes().asked_at(queue, lease) then
                 -- It cannot be notified, so it has lost its place.
                 asked, met = nil, nil
             end
         end
         if condition and not is_reserved and met == nil then
-            asked = asked or format('%.0f', math.max(now - ago, 0))
-            met, last = decide(record, condition, asked)
+            asked = asked or string.format('%.0f', math.max(now - ago, 0))
+            met, last = notes().decide(record, condition, asked)
         end
         if not met or holds then
             if not holds and (left ~= -2 or unfinished) then
@@ -172,14 +173,14 @@ local function apply_to_mutex(record, counter, queue, verb, lease, ttl, held, re
     end
     if head and left == -2 then
         -- A failure here does not change the result so far.
-        local is_done, _, ttl_of_head = pcall(pass_on, record, counter, queue)
+        local is_done, _, ttl_of_head = pcall(pass_on, record, counter, queue, nil, head)
         left = is_done and ttl_of_head or left
     elseif head and verb == 'serve' and left > 0 then
         pcall(notify_next, record, queue, left)
     end
     if outcome then
         return outcome, value
-    elseif verb == 'complete' and was_applied(record, note, lease, text) then
+    elseif verb == 'complete' and notes().was_applied(record, note, lease, text) then
         return 'released', 0
     end
     return 'lost', left == -2 and 0 or 1
@@ -204,19 +205,19 @@ for i = 1, size, 3 do
         -- `first` is the first of the tokens to set, or a proposal.
         local tokens, count, first = '1', verb ~= 'renew' and '1' or nil, verb == 'propose' and tonumber(note) or nil
         local ago, condition
-        local space = find(verb, ' ', 1, true)
+        local space = verb:find(' ', 1, true)
         if space then
-            local numbers = sub(verb, space + 1)
-            verb = sub(verb, 1, space - 1)
+            local numbers = verb:sub(space + 1)
+            verb = verb:sub(1, space - 1)
             if verb == 'renew' then
                 count = numbers
             elseif verb == 'set_token' then
-                first, tokens = match(numbers, '^(%d+) (%d+)$')
+                first, tokens = numbers:match('^(%d+) (%d+)$')
                 first = tonumber(first)
             else
-                tokens, count, numbers = match(numbers, '^(%d+) (%d+) ?(.*)$')
+                tokens, count, numbers = numbers:match('^(%d+) (%d+) ?(.*)$')
                 first = tonumber(numbers)
-                ago, condition = match(numbers, '^unless (%d+) (.*)$')
+                ago, condition = numbers:match('^unless (%d+) (.*)$')
             end
         end
         local held, done = for_rule[i], nil
@@ -226,9 +227,9 @@ for i = 1, size, 3 do
         if type(held) == 'table' and not elsewhere[record] then
             local status = run('HGET', record, '.')
             status = type(status) == 'string' and status or ''
-            if match(status, '^latch %d+ %d+$') then
+            if status:match('^latch %d+ %d+$') then
                 done, outcome, value = true, 'mismatch', 'latch'
-            elseif match(status, '^permits %d+') or match(status, '^access') then
+            elseif status:match('^permits %d+') or status:match('^access') then
                 elsewhere[record] = true
             else
                 done, outcome, value = true, 'failed', {'GET', held.err, record}

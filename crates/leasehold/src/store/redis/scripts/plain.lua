@@ -1,7 +1,8 @@
 -- Mutexes: applies a batch of operations to the records of names in one atomic call, each by the rule of
 -- crates/leasehold-core/src/record/mod.rs. Semaphores and read-write locks have a script of their own, shares.lua.
 --
--- The script consists of this text, rule.lua, which it shares with shares.lua, and mutex.lua.
+-- The script consists of this text, rule.lua, which it shares with shares.lua, and mutex.lua. A name behind a $ is a constant
+-- of wire/script.rs.
 --
 -- The keys of a name in a tenant of a namespace:
 --
@@ -106,12 +107,6 @@
 -- INFO. A user without one of the first four is granted nothing, so it holds no lock that it cannot release. The next three
 -- are not tried before a grant: their refusal shows at a renewal, or where a lease waits.
 
--- A day, and the largest whole number that a Lua number and JSON hold exactly.
-local RETENTION_MS, TOKEN_MAX = '86400000', 9007199254740991
-
--- How far `high` is set ahead of the largest token: see HIGH_STEP in crates/leasehold-core/src/quorum/master.rs.
-local HIGH_STEP = 1000000
-
 -- Plain operations come first, before the functions of the rule are created: each command, value and table counts.
 -- `for_rule` has the records with operations that are not plain, and for each the position of its first one in KEYS; that
 -- one and all later ones are left to the rule. At the position it has the value of the record.
@@ -145,9 +140,9 @@ if must_be_admitted then
         return {'HMGET', kept.err}
     elseif type(info) == 'table' then
         return {'INFO', info.err}
-    elseif not string.find(info, 'role:master', 1, true) then
+    elseif not info:find('role:master', 1, true) then
         return {'INFO', 'READONLY the server is a replica'}
-    elseif not kept[1] or kept[1] ~= string.match(info, 'master_replid:(%x+)') then
+    elseif not kept[1] or kept[1] ~= info:match('master_replid:(%x+)') then
         return {'HMGET', 'NOTADMITTED'}
     end
     floor, high = tonumber(kept[2] or 0), tonumber(kept[3] or 0)
@@ -162,7 +157,7 @@ for i = 1, size, 3 do
         elseif verb == 'release' then
             held = run('GET', record)
             -- Behind the lease of a run is its hold count, and when it was asked for.
-            local holds = held == lease or type(held) == 'string' and string.sub(held, 1, #lease + 3) == lease .. ' 1 '
+            local holds = held == lease or type(held) == 'string' and held:sub(1, #lease + 3) == lease .. ' 1 '
             done = holds and (admission or run('EXISTS', keys[i + 2]) == 0) and run('DEL', record) == 1
         elseif verb == 'queue' or verb == 'acquire' or verb == 'propose' then
             held = run('GET', record)
@@ -175,7 +170,7 @@ for i = 1, size, 3 do
                 local counter, token = keys[i + 1], verb == 'propose' and argv[at + 3] or stamp
                 local last = #stamp ~= 16 or #token ~= 16 or token < stamp
                     or admission and (tonumber(token) <= floor or tonumber(token) > high)
-                    or run('SET', counter, token, 'PX', RETENTION_MS, 'GET')
+                    or run('SET', counter, token, 'PX', '$RETENTION_MS', 'GET')
                 if not last or type(last) == 'string' and #last == 16 and last < token then
                     -- Deletes nothing. It proves that the lock can be released.
                     can_delete = can_delete or run('DEL', record) == 0
@@ -183,7 +178,7 @@ for i = 1, size, 3 do
                     done = can_delete and run('SET', record, lease, 'PX', argv[at + 2], 'GET') == false
                 elseif type(last) == 'string' then
                     -- Ahead of the clock, or not one of ours.
-                    run('SET', counter, last, 'PX', RETENTION_MS)
+                    run('SET', counter, last, 'PX', '$RETENTION_MS')
                 end
             end
         end
@@ -191,8 +186,11 @@ for i = 1, size, 3 do
             if held == nil then
                 held = run('GET', record)
             end
-            for_rule = for_rule or {}
-            for_rule[record], for_rule[i] = i, held
+            if for_rule then
+                for_rule[record], for_rule[i] = i, held
+            else
+                for_rule = {[record] = i, [i] = held}
+            end
         end
     end
     at = at + (verb == 'release' and 2 or verb == 'propose' and 4 or verb == 'note' and 5 or verb == 'complete' and 6 or 3)

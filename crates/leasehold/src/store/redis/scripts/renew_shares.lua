@@ -26,7 +26,7 @@ local function renewed(key, lease)
         return false
     end
     local used, share, last, rest = tonumber(match(fields[2], '^%d+')), match(fields[3], '^(%S+ [1-9]%d* %d+) (%d+)(.*)$')
-    if not last or now >= tonumber(last) or used < tonumber(limit or 2147483649) and run('EXISTS', key .. ':queue') ~= 0 then
+    if not last or now >= tonumber(last) or used < tonumber(limit or $ACCESS_LIMIT) and run('EXISTS', key .. ':queue') ~= 0 then
         return false
     end
     -- The expiry comes first: then its refusal changes nothing, and a full memory refuses no renewal.

@@ -1,24 +1,6 @@
--- The functions that mutex.lua and shares.lua share. The text before it has the constants of tokens, the keys and the
--- arguments, `at` behind the last operation, and the time as `stamp` if it was read.
-
--- Behind the client id of a lease, and before a hold count.
-local COLON, SPACE = 58, 32
-
--- How long a waiter keeps a grant that it has not accepted yet.
-local ACCEPTANCE_MS = 3000
-
--- How long the lease that was revoked last is kept for observers.
-local REVOCATION_MS = 60000
-
--- How long before the time of a slot a start belongs to it at most, if the anchor was chosen, in microseconds.
-local LEAD_MAX = 11700000000
-
--- About how many waiters one call passes over at most, how many channels one `PUBSUB NUMSUB` has, and as how
--- many waiters one counts to which a message was sent.
-local PASS_MAX, PASS_CHUNK, PASS_MESSAGE = 1024, 32, 4
-
-local byte, find, sub, match, format = string.byte, string.find, string.sub, string.match, string.format
-local type, tonumber = type, tonumber
+-- The functions that mutex.lua and shares.lua share. The text before it has the keys and the arguments, `at` behind the last
+-- operation, and the time as `stamp` if it was read. A call pays for each function that it creates, and for each local of
+-- the text that functions refer to.
 
 local node = argv[at] and ':' .. argv[at] or ''
 
@@ -45,19 +27,19 @@ end
 
 -- The prefix of the channels of clients.
 local function prefix(record)
-    return match(record, '^[^:]*') .. ':client:'
+    return record:match('^[^:]*') .. ':client:'
 end
 
 -- Notifies the client of a lease, and returns whether the client is alive. `subscribers` is the number of its
 -- connections; nil: unknown, so the receivers of the message are counted. `about` is what the message has behind the
 -- record, `share` what it has behind the token.
 local function notify(record, lease, first, ttl, subscribers, about, share)
-    local client, number = match(lease, '^(%x+):(%d+)')
+    local client, number = lease:match('^(%x+):(%d+)')
     if not client then
         return false
     end
     local channel = prefix(record) .. client
-    local message = format('%s %.0f%s %.0f %.0f %s', number, first, share or '', ttl, now, record)
+    local message = string.format('%s %.0f%s %.0f %.0f %s', number, first, share or '', ttl, now, record)
     message = about and message .. ' ' .. about or message
     if subscribers ~= 0 then
         local received = run('PUBLISH', channel .. node, message)
@@ -75,8 +57,8 @@ end
 
 -- Keeps for observers that a lease was revoked, and notifies its client. A failure changes nothing else.
 local function notify_revoked(record, lease)
-    run('SET', record .. ':revoked', lease, 'PX', REVOCATION_MS)
-    local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. match(lease, '^%x+') .. node)
+    run('SET', record .. ':revoked', lease, 'PX', $REVOCATION_MS)
+    local subscribers = run('PUBSUB', 'NUMSUB', prefix(record) .. lease:match('^%x+') .. node)
     notify(record, lease, 0, 0, subscribers[2])
 end
 
@@ -89,17 +71,17 @@ local function reserve(counter, tokens, known, chosen, proposal)
     local last
     if tokens == 1 and not (known or chosen or proposal or floor) then
         -- Usually the time is later than the last token. This command, new in 6.2, reads and writes the counter.
-        last = run('SET', counter, format('%.0f', now), 'PX', RETENTION_MS, 'GET')
-        if not last or type(last) == 'string' and find(last, '^%d+$') and tonumber(last) < now then
+        last = run('SET', counter, string.format('%.0f', now), 'PX', '$RETENTION_MS', 'GET')
+        if not last or type(last) == 'string' and last:find('^%d+$') and tonumber(last) < now then
             return now
         elseif type(last) == 'string' then
-            run('SET', counter, last, 'PX', RETENTION_MS)
+            run('SET', counter, last, 'PX', '$RETENTION_MS')
         end
     end
     last = must('GET', counter)
     if last then
-        last = find(last, '^%d+$') and tonumber(last)
-        if not last or last > TOKEN_MAX then
+        last = last:find('^%d+$') and tonumber(last)
+        if not last or last > $TOKEN_MAX then
             return nil, 'exhausted'
         end
     end
@@ -120,109 +102,128 @@ local function reserve(counter, tokens, known, chosen, proposal)
         end
     end
     -- In this order, every intermediate result is an exact number.
-    if first - 1 > TOKEN_MAX - tokens then
+    if first - 1 > $TOKEN_MAX - tokens then
         return nil, 'exhausted'
     end
     last = first - 1 + tokens
     if high and last > high then
-        local ahead = math.min(last + HIGH_STEP, TOKEN_MAX)
+        local ahead = math.min(last + $HIGH_STEP, $TOKEN_MAX)
         must('HSET', admission, 'high', ahead)
         high = ahead
     end
     -- The server writes a number with all its digits.
-    must('SET', counter, last, 'PX', RETENTION_MS)
+    must('SET', counter, last, 'PX', '$RETENTION_MS')
     return first
 end
 
--- The note under a key: its lease, its number, its text and the whole value; false if there is none.
-local function read_note(key)
-    local value = must('GET', key)
-    if not value then
-        return false
+-- The functions of notes and runs, which few calls need. They are created at the first use.
+local created
+local function notes()
+    if created then
+        return created
     end
-    local lease, number, text = match(value, '^(%x+:%d+) %d+ (%d+) (.*)$')
-    if not lease then
-        error({'failed', {'GET', 'WRONGTYPE this string is no annotation', key}})
-    end
-    return {lease = lease, number = tonumber(number), text = text, value = value}
-end
+    created = {}
 
--- Whether a lease has written a note with a larger number than that in the `value` of a note.
-local function is_outdated(note, lease, value)
-    return note and note.lease == lease and note.number > tonumber(match(value, '^%S+ %d+ (%d+) '))
-end
-
--- Whether a release that leaves a note, its `value`, was applied before.
-local function was_applied(record, slot, lease, value)
-    local note = read_note(record .. slot)
-    return note and (note.value == value or is_outdated(note, lease, value))
-end
-
--- Writes a note, unless the lease has written one with a larger number. Returns an outcome.
-local function write_note(record, slot, lease, value, ttl)
-    local key = record .. slot
-    if is_outdated(read_note(key), lease, value) then
-        return 'outdated'
+    -- The note under a key: its lease, its number, its text and the whole value; false if there is none.
+    local function read_note(key)
+        local value = must('GET', key)
+        if not value then
+            return false
+        end
+        local lease, number, text = value:match('^(%x+:%d+) %d+ (%d+) (.*)$')
+        if not lease then
+            error({'failed', {'GET', 'WRONGTYPE this string is no annotation', key}})
+        end
+        return {lease = lease, number = tonumber(number), text = text, value = value}
     end
-    must('SET', key, value, 'PX', ttl)
-    written = slot ~= ':value'
-    return 'stored'
-end
 
--- Whether a completion is that of a run that was asked for at the time `asked`. A text that cannot be read counts: its
--- reader reports the error. Every number is exact below 2^53.
-local function is_met(text, period, anchor, asked)
-    local fields = {}
-    for name, value in string.gmatch(text, ' ([^ =]+)=([^ ]*)') do
-        local seconds, micros = match(value, '^(%d+)%.(%d%d%d%d%d%d)$')
-        fields[name] = seconds and seconds * 1000000 + micros
+    -- Whether a lease has written a note with a larger number than that in the `value` of a note.
+    local function is_outdated(note, lease, value)
+        return note and note.lease == lease and note.number > tonumber(value:match('^%S+ %d+ (%d+) '))
     end
-    local requested, started, finished = fields.requested, fields.started, fields.finished
-    if sub(text, 1, 2) ~= '1 ' or not (requested and started and finished) then
-        return true
-    elseif asked > finished + 2 * period or started > now + 2 * period then
-        return false
-    end
-    local chosen = anchor or fields['chosen-anchor']
-    anchor = chosen or fields.anchor or asked
-    -- When the slot of a time begins, or with `lead` the starts that belong to it.
-    local function slot(time, lead)
-        local offset = time - anchor + lead
-        local rest = math.fmod(offset, period)
-        return offset - (rest < 0 and rest + period or rest)
-    end
-    local lead = math.floor(period / 2)
-    lead = chosen and math.min(lead, LEAD_MAX) or lead
-    return math.max(slot(requested, lead), slot(started, 0)) >= slot(asked, lead)
-end
 
--- Whether the run of a condition is complete that was asked for at the time `asked`, and the note in its slot, or false.
-local function decide(record, condition, asked)
-    local slot, period, anchor = match(condition, '^(:completion) (%d+) ?(%d*)$')
-    local note = read_note(record .. (slot or condition))
-    local met = note and (not slot or is_met(note.text, tonumber(period), tonumber(anchor), tonumber(asked)))
-    return met, note and note.value
+    -- Whether a release that leaves a note, its `value`, was applied before.
+    function created.was_applied(record, slot, lease, value)
+        local note = read_note(record .. slot)
+        return note and (note.value == value or is_outdated(note, lease, value))
+    end
+
+    -- Writes a note, unless the lease has written one with a larger number. Returns an outcome.
+    function created.write(record, slot, lease, value, ttl)
+        local key = record .. slot
+        if is_outdated(read_note(key), lease, value) then
+            return 'outdated'
+        end
+        must('SET', key, value, 'PX', ttl)
+        written = slot ~= ':value'
+        return 'stored'
+    end
+
+    -- Whether a completion is that of a run that was asked for at the time `asked`. A text that cannot be read counts: its
+    -- reader reports the error. Every number is exact below 2^53.
+    local function is_met(text, period, anchor, asked)
+        local fields = {}
+        for name, value in text:gmatch(' ([^ =]+)=([^ ]*)') do
+            local seconds, micros = value:match('^(%d+)%.(%d%d%d%d%d%d)$')
+            fields[name] = seconds and seconds * 1000000 + micros
+        end
+        local requested, started, finished = fields.requested, fields.started, fields.finished
+        if text:sub(1, 2) ~= '1 ' or not (requested and started and finished) then
+            return true
+        elseif asked > finished + 2 * period or started > now + 2 * period then
+            return false
+        end
+        local chosen = anchor or fields['chosen-anchor']
+        anchor = chosen or fields.anchor or asked
+        -- When the slot of a time begins, or with `lead` the starts that belong to it.
+        local function slot(time, lead)
+            local offset = time - anchor + lead
+            local rest = math.fmod(offset, period)
+            return offset - (rest < 0 and rest + period or rest)
+        end
+        local lead = math.floor(period / 2)
+        lead = chosen and math.min(lead, $LEAD_MAX) or lead
+        return math.max(slot(requested, lead), slot(started, 0)) >= slot(asked, lead)
+    end
+
+    -- Whether the run of a condition is complete that was asked for at the time `asked`, and the note in its slot, or false.
+    function created.decide(record, condition, asked)
+        local slot, period, anchor = condition:match('^(:completion) (%d+) ?(%d*)$')
+        local note = read_note(record .. (slot or condition))
+        local met = note and (not slot or is_met(note.text, tonumber(period), tonumber(anchor), tonumber(asked)))
+        return met, note and note.value
+    end
+
+    -- When a lease in the queue has asked for its run. nil or false: it does not wait.
+    function created.asked_at(queue, lease)
+        -- A server without LPOS has no queue.
+        local at = type(run('LINDEX', queue, 0)) == 'string' and must('LPOS', queue, lease)
+        return at and run('LINDEX', queue, at - 1):match('^%S+ %d+ [%dxy#+]+ (%d+) ')
+    end
+
+    return created
 end
 
 -- Whether the limit of this call is reached and waiters are left.
 local function is_unfinished(queue)
-    return passed >= PASS_MAX and type(run('LINDEX', queue, 0)) == 'string'
+    return passed >= $PASS_MAX and type(run('LINDEX', queue, 0)) == 'string'
 end
 
 -- Removes dead waiters from the head of a queue, up to the first that is alive or is the `requester`. Returns that
--- one with the number of its subscribers, or nil.
-local function pass_over(record, queue, requester)
+-- one with the number of its subscribers, or nil. `entry` is that of the head, if it was read since the queue has changed.
+local function pass_over(record, queue, requester, entry)
     local prefix, size = prefix(record), 1
     repeat
         local heads, channels, count = {}, {}, 0
         repeat
-            local words = must('LINDEX', queue, 2 * count)
+            local words = type(entry) == 'string' and entry or must('LINDEX', queue, 2 * count)
+            entry = nil
             if not words then
                 break
             end
             local lease, client, ttl, tokens, kind, weight, mark, run_of =
-                match(words, '^((%x+):%d+) (%d+) (%d+)([xy]?)(%d*)([#+]?) ?(.*)$')
-            local is_waiter = lease and (run_of == '' or find(run_of, '^%d+ :'))
+                words:match('^((%x+):%d+) (%d+) (%d+)([xy]?)(%d*)([#+]?) ?(.*)$')
+            local is_waiter = lease and (run_of == '' or run_of:find('^%d+ :'))
             if not is_waiter and count > 0 then
                 break
             elseif not is_waiter then
@@ -252,7 +253,7 @@ local function pass_over(record, queue, requester)
                 for i = 1, dead do
                     notify(record, heads[i].lease, 0, heads[i].ttl, 0)
                 end
-                passed = passed + dead * (PASS_MESSAGE - 1)
+                passed = passed + dead * ($PASS_MESSAGE - 1)
             end
         end
         local head = heads[dead + 1]
@@ -260,29 +261,29 @@ local function pass_over(record, queue, requester)
             head.subscribers = subscribers[2 * dead + 2]
             return head
         end
-        size = math.min(2 * size, PASS_CHUNK)
-    until passed >= PASS_MAX
+        size = math.min(2 * size, $PASS_CHUNK)
+    until passed >= $PASS_MAX
     unfinished = is_unfinished(queue)
 end
 
--- Drops the waiter at the head of the queue if its run is complete, and notifies it. `kind`: what its
--- entry has behind the tokens, '' for a mutex; nil: anything. One of another kind, whose record was deleted, repeats its request, and one whose note cannot be
--- read as well. Returns whether it was dropped, and otherwise the run that it waits for as a grant has it.
+-- Drops the waiter at the head of the queue if its run is complete, and notifies it. `kind`: what its entry has behind the
+-- tokens, '' for a mutex; nil: anything. One of another kind, whose record was deleted, repeats its request, and one whose
+-- note cannot be read as well. Returns whether it was dropped, and otherwise the run that it waits for as a grant has it.
 local function drop_needless(record, queue, head, kind)
     local is_decided, met, note
     if kind == nil or kind == head.kind then
         if not head.run then
             return false
         end
-        local asked, condition = match(head.run, '^(%d+) (.*)$')
-        is_decided, met, note = pcall(decide, record, condition, asked)
+        local asked, condition = head.run:match('^(%d+) (.*)$')
+        is_decided, met, note = pcall(notes().decide, record, condition, asked)
         if is_decided and not met then
             return false, note and asked .. ' ' .. note or asked
         end
     end
     must('LTRIM', queue, 2, -1)
     notify(record, head.lease, 0, is_decided and 0 or 1, head.subscribers, is_decided and note)
-    passed = passed + PASS_MESSAGE
+    passed = passed + $PASS_MESSAGE
     return true
 end
 
@@ -298,9 +299,9 @@ local function notify_next(record, queue, ttl)
                 return
             end
             must('LTRIM', queue, 2, -1)
-            passed = passed + PASS_MESSAGE
+            passed = passed + $PASS_MESSAGE
         end
-    until passed >= PASS_MAX
+    until passed >= $PASS_MAX
     unfinished = is_unfinished(queue)
 end
 
@@ -335,11 +336,3 @@ local function leave(queue, lease)
         run('LREM', queue, 1, entry)
     end
 end
-
--- When a lease in the queue has asked for its run. nil or false: it does not wait.
-local function asked_at(queue, lease)
-    -- A server without LPOS has no queue.
-    local at = type(run('LINDEX', queue, 0)) == 'string' and must('LPOS', queue, lease)
-    return at and match(run('LINDEX', queue, at - 1), '^%S+ %d+ [%dxy#+]+ (%d+) ')
-end
-

@@ -1,17 +1,12 @@
--- As how many waiters a grant counts.
-local PASS_GRANT = 16
-
--- The operation, and what its record says.
-local record, counter, queue, verb, lease, op
-local kind, permits, phase, version, keep, until_, used, earliest
--- Whether the first waiter behind a grant is still to be notified, whether the counter is at its end, and whether a lease
--- waits to be converted since this operation.
-local owes_next, exhausted, joined_first
+-- The operation with its keys, and what its record says. The latter also has whether the first waiter behind a grant is
+-- still to be notified (`owes_next`), whether the counter is at its end (`exhausted`), and whether a lease waits to be
+-- converted since this operation (`joined_first`).
+local op, body
 
 local function parse(text)
-    local weight, number, count, first, ends, since = match(text, '^(%d+)#?(%d*) (%d+) (%d+) (%d+) ?(%d*)$')
+    local weight, number, count, first, ends, since = text:match('^(%d+)#?(%d*) (%d+) (%d+) (%d+) ?(%d*)$')
     if not weight then
-        error({'failed', {'HGET', 'WRONGTYPE this field is no holder', record}})
+        error({'failed', {'HGET', 'WRONGTYPE this field is no holder', op.record}})
     end
     return {
         weight = tonumber(weight), number = tonumber(number), count = count, first = tonumber(first), ends = tonumber(ends),
@@ -20,42 +15,42 @@ local function parse(text)
 end
 
 local function status()
-    if kind == 'y' then
-        return phase and format('access %.0f', phase) or 'access'
+    if body.kind == 'y' then
+        return body.phase and string.format('access %.0f', body.phase) or 'access'
     end
-    return format(version and 'permits %.0f %.0f %.0f %.0f' or 'permits %.0f', permits, version, keep, until_)
+    return string.format(body.version and 'permits %.0f %.0f %.0f %.0f' or 'permits %.0f', body.permits, body.version, body.keep, body.until_)
 end
 
 local function state()
-    return format(earliest and '%.0f %.0f' or '%.0f', used, earliest)
+    return string.format(body.earliest and '%.0f %.0f' or '%.0f', body.used, body.earliest)
 end
 
 -- Stores the head. If the memory is full, the holders are counted.
 local function save()
-    if type(run('HSET', record, '.', status(), 'used', state())) == 'table' then
-        run('HDEL', record, 'used')
+    if type(run('HSET', op.record, '.', status(), 'used', state())) == 'table' then
+        run('HDEL', op.record, 'used')
     end
 end
 
 -- Drops the holders whose leases have ended, and counts the others.
 local function count_again()
     -- A failure on the way must not look like a record without holders.
-    used, earliest = nil, nil
+    body.used, body.earliest = nil, nil
     local sum, first = 0, nil
-    local fields = must('HGETALL', record)
+    local fields = must('HGETALL', op.record)
     for i = 1, #fields, 2 do
-        if find(fields[i], ':', 1, true) then
+        if fields[i]:find(':', 1, true) then
             local holder = parse(fields[i + 1])
             if now >= holder.ends then
-                must('HDEL', record, fields[i])
+                must('HDEL', op.record, fields[i])
             else
                 sum = sum + holder.weight
                 first = math.min(first or holder.ends, holder.ends)
             end
         end
     end
-    used, earliest = sum, first
-    phase = used > 0 and phase or nil
+    body.used, body.earliest = sum, first
+    body.phase = body.used > 0 and body.phase or nil
     if #fields > 0 then
         save()
     end
@@ -67,16 +62,16 @@ local function live(text)
 end
 
 local function holder_of(id)
-    return live(used > 0 and must('HGET', record, id))
+    return live(body.used > 0 and must('HGET', op.record, id))
 end
 
 -- Keeps the record for so many milliseconds at least. Returns whether there is one.
 local function keep_for(millis)
-    local left = must('PTTL', record)
-    if version then
-        millis = math.max(millis, math.ceil((until_ - now) / 1000) + 1)
+    local left = must('PTTL', op.record)
+    if body.version then
+        millis = math.max(millis, math.ceil((body.until_ - now) / 1000) + 1)
     end
-    must('PEXPIRE', record, math.max(left, millis))
+    must('PEXPIRE', op.record, math.max(left, millis))
     return left ~= -2
 end
 
@@ -84,25 +79,25 @@ end
 -- renewal, because a script that has written may go on.
 local function store(id, holder)
     local millis = math.ceil((holder.ends - now) / 1000) + 1
-    if version then
-        until_ = math.max(until_, holder.ends + keep)
+    if body.version then
+        body.until_ = math.max(body.until_, holder.ends + body.keep)
     end
-    earliest = math.min(earliest or holder.ends, holder.ends)
+    body.earliest = math.min(body.earliest or holder.ends, holder.ends)
     local number = holder.number and '#' .. holder.number or ''
-    local row = format('%.0f%s %s %.0f %.0f', holder.weight, number, holder.count, holder.first, holder.ends)
+    local row = string.format('%.0f%s %s %.0f %.0f', holder.weight, number, holder.count, holder.first, holder.ends)
     row = holder.since ~= '' and row .. ' ' .. holder.since or row
     local exists = keep_for(millis)
-    must('HSET', record, id, row, '.', status(), 'used', state())
+    must('HSET', op.record, id, row, '.', status(), 'used', state())
     if not exists then
         keep_for(millis)
     end
 end
 
 local function remove_holder(id, holder)
-    must('HDEL', record, id)
-    used = used - holder.weight
-    if used == 0 then
-        earliest, phase = nil, nil
+    must('HDEL', op.record, id)
+    body.used = body.used - holder.weight
+    if body.used == 0 then
+        body.earliest, body.phase = nil, nil
     end
     save()
 end
@@ -110,8 +105,8 @@ end
 -- Stores a new holder, and removes it from the queue by a function. If that fails, it is no holder.
 local function add_holder(id, holder, remove, ...)
     -- Changes nothing. It proves that the permits can be taken back.
-    must('HDEL', record, id)
-    used = used + holder.weight
+    must('HDEL', op.record, id)
+    body.used = body.used + holder.weight
     store(id, holder)
     local removed, failure = pcall(remove, ...)
     if not removed then
@@ -122,35 +117,35 @@ end
 
 -- What a holder has instead.
 local function convert(id, holder, weight, first, ends)
-    used = used - holder.weight + weight
+    body.used = body.used - holder.weight + weight
     holder.weight, holder.first, holder.ends = weight, first, math.max(holder.ends, ends)
     store(id, holder)
 end
 
 -- The tokens of a new holder: of its own, or of a reader the one of all readers. Without, also an outcome.
 local function tokens_of(weight, tokens)
-    if kind ~= 'y' or weight == FULL then
-        return reserve(counter, tokens)
-    elseif not phase then
-        local first, outcome = reserve(counter, '1')
+    if body.kind ~= 'y' or weight == $ACCESS_LIMIT then
+        return reserve(op.counter, tokens)
+    elseif not body.phase then
+        local first, outcome = reserve(op.counter, '1')
         if not first then
             return nil, outcome
         end
-        phase = first
+        body.phase = first
     end
-    return phase
+    return body.phase
 end
 
 -- The same for a holder that is converted.
 local function converted_tokens(holder, weight, tokens)
-    if kind == 'y' and weight < FULL then
+    if body.kind == 'y' and weight < $ACCESS_LIMIT then
         return tokens_of(weight)
     elseif weight == holder.weight then
         return holder.first
     end
-    local first, outcome = reserve(counter, tokens)
+    local first, outcome = reserve(op.counter, tokens)
     if first then
-        phase = nil
+        body.phase = nil
     end
     -- Fewer permits are always granted.
     return first or weight < holder.weight and holder.first or nil, outcome
@@ -159,9 +154,9 @@ end
 -- The smallest number that no holder has, and the smallest of the first tokens of all holders.
 local function numbers_and_floor()
     local taken, smallest, number = {}, nil, 0
-    local fields = must('HGETALL', record)
+    local fields = must('HGETALL', op.record)
     for i = 1, #fields, 2 do
-        local holder = find(fields[i], ':', 1, true) and live(fields[i + 1])
+        local holder = fields[i]:find(':', 1, true) and live(fields[i + 1])
         if holder then
             taken[holder.number or -1] = true
             smallest = math.min(smallest or holder.first, holder.first)
@@ -175,8 +170,8 @@ end
 
 -- What a message of a grant has behind the token.
 local function share_of(holder, smallest)
-    local share = format('%s%.0f', kind, holder.weight)
-    return holder.number and format('%s#%.0f#%.0f', share, holder.number, math.min(smallest, holder.first)) or share
+    local share = string.format('%s%.0f', body.kind, holder.weight)
+    return holder.number and string.format('%s#%.0f#%.0f', share, holder.number, math.min(smallest, holder.first)) or share
 end
 
 -- Grants to the first waiter. Returns whether there was a token.
@@ -190,35 +185,35 @@ local function grant(head, holder, about)
     if not first then
         return false
     end
-    local ttl = math.min(tonumber(head.ttl), ACCEPTANCE_MS)
+    local ttl = math.min(tonumber(head.ttl), $ACCEPTANCE_MS)
     local ends, number, smallest = now + ttl * 1000, nil, nil
     if head.mark == '#' or holder and holder.number then
         number, smallest = numbers_and_floor()
     end
     if holder then
-        must('LTRIM', queue, 2, -1)
+        must('LTRIM', op.queue, 2, -1)
         convert(head.lease, holder, head.weight, first, ends)
         if smallest then
             smallest = select(2, numbers_and_floor())
         end
         -- Without a message it asks again, and learns what it has.
-        notify(record, head.lease, first, ttl, head.subscribers, nil, share_of(holder, smallest))
-        owes_next = true
+        notify(op.record, head.lease, first, ttl, head.subscribers, nil, share_of(holder, smallest))
+        body.owes_next = true
     else
         holder = {
             weight = head.weight, number = number, count = '1', first = first, ends = ends,
-            since = about and match(about, '^%d+') or '',
+            since = about and about:match('^%d+') or '',
         }
-        add_holder(head.lease, holder, must, 'LTRIM', queue, 2, -1)
+        add_holder(head.lease, holder, must, 'LTRIM', op.queue, 2, -1)
         smallest = smallest or first
-        if notify(record, head.lease, first, ttl, head.subscribers, about, share_of(holder, smallest)) then
-            owes_next = true
+        if notify(op.record, head.lease, first, ttl, head.subscribers, about, share_of(holder, smallest)) then
+            body.owes_next = true
         else
             -- Its connection is closed, or it cannot be notified.
             remove_holder(head.lease, holder)
         end
     end
-    passed = passed + PASS_GRANT
+    passed = passed + $PASS_GRANT
     return true
 end
 
@@ -227,56 +222,56 @@ end
 local function drop(head)
     local holder = head.mark == '+' and holder_of(head.lease)
     if head.mark == '+' and (not holder or holder.count == '0') then
-        must('LTRIM', queue, 2, -1)
+        must('LTRIM', op.queue, 2, -1)
         passed = passed + 1
         return true
-    elseif head.kind == kind and head.weight > permits then
+    elseif head.kind == body.kind and head.weight > body.permits then
         -- It asks again, and gets the mismatch.
-        must('LTRIM', queue, 2, -1)
-        notify(record, head.lease, 0, 1, head.subscribers)
-        passed = passed + PASS_MESSAGE
+        must('LTRIM', op.queue, 2, -1)
+        notify(op.record, head.lease, 0, 1, head.subscribers)
+        passed = passed + $PASS_MESSAGE
         return true
     end
-    local dropped, about = drop_needless(record, queue, head, kind)
+    local dropped, about = drop_needless(op.record, op.queue, head, body.kind)
     return dropped, about, holder
 end
 
 -- Grants what is free to the first waiters, as far as they fit. Then it notifies the first one behind them.
 local function serve(requester)
-    while not joined_first and (written or verb == 'serve' or used < permits) do
-        local head = pass_over(record, queue, requester)
+    while not body.joined_first and (written or op.verb == 'serve' or body.used < body.permits) do
+        local head = pass_over(op.record, op.queue, requester)
         if not head or head.is_own then
             break
         end
         local dropped, about, holder = drop(head)
         if not dropped then
-            if used - (holder and holder.weight or 0) + head.weight > permits then
+            if body.used - (holder and holder.weight or 0) + head.weight > body.permits then
                 break
             elseif not grant(head, holder, about) then
-                exhausted = true
+                body.exhausted = true
                 return
             end
         end
-        if passed >= PASS_MAX then
-            unfinished = is_unfinished(queue)
+        if passed >= $PASS_MAX then
+            unfinished = is_unfinished(op.queue)
             return
         end
     end
     if unfinished then
         return
-    elseif owes_next and earliest then
-        pcall(notify_next, record, queue, math.ceil((earliest - now) / 1000))
+    elseif body.owes_next and body.earliest then
+        pcall(notify_next, op.record, op.queue, math.ceil((body.earliest - now) / 1000))
     end
-    owes_next = false
+    body.owes_next = false
 end
 
 -- Without holders, waiters and a set limit any kind may take the name.
 local function is_free()
-    return used == 0 and not (version and now < until_) and must('EXISTS', queue) == 0
+    return body.used == 0 and not (body.version and now < body.until_) and must('EXISTS', op.queue) == 0
 end
 
 local function refused(position)
-    local left = earliest and math.ceil((earliest - now) / 1000) or 0
+    local left = body.earliest and math.ceil((body.earliest - now) / 1000) or 0
     return 'refused', position and {left, position} or left
 end
 
@@ -292,17 +287,17 @@ end
 -- Takes a name that is free for the kind of the claim. Otherwise returns how it does not match.
 local function take()
     if is_free() then
-        kind, permits, phase, version = op.kind, op.permits, nil, nil
-    elseif op.kind ~= kind then
-        return kind == 'y' and 'rwlock' or 'semaphore'
-    elseif not version and op.permits ~= permits then
-        return permits
+        body.kind, body.permits, body.phase, body.version = op.kind, op.permits, nil, nil
+    elseif op.kind ~= body.kind then
+        return body.kind == 'y' and 'rwlock' or 'semaphore'
+    elseif not body.version and op.permits ~= body.permits then
+        return body.permits
     end
 end
 
 -- A request for more permits than there are. The limit may have been set while it waited.
 local function never_fits()
-    leave(queue, lease)
+    leave(op.queue, op.lease)
     return 'mismatch', 'weight'
 end
 
@@ -311,44 +306,44 @@ local function acquire()
     if mismatch then
         return 'mismatch', mismatch
     end
-    local holder = holder_of(lease)
+    local holder = holder_of(op.lease)
     if holder and holder.count == '0' then
         return refused()
-    elseif not holder and op.weight > permits then
+    elseif not holder and op.weight > body.permits then
         return never_fits()
-    elseif not holder and exhausted then
+    elseif not holder and body.exhausted then
         return 'exhausted', 0
     end
-    local at = not holder and must('LPOS', queue, lease)
-    if at and find(must('LINDEX', queue, at - 1), '^%S+ %d+ %d+[xy]%d+%+') then
+    local at = not holder and must('LPOS', op.queue, op.lease)
+    if at and must('LINDEX', op.queue, at - 1):find('^%S+ %d+ %d+[xy]%d+%+') then
         -- The lease that waited to be converted has ended.
-        leave(queue, lease)
+        leave(op.queue, op.lease)
         at = false
     end
-    local position = at and (at - 1) / 2 or must('LLEN', queue) / 2
+    local position = at and (at - 1) / 2 or must('LLEN', op.queue) / 2
     local met, last, asked
     if op.condition then
         -- The first request counts: a holder and a waiter keep its time.
-        asked = holder and holder.since or at and asked_at(queue, lease)
-        asked = asked and asked ~= '' and asked or format('%.0f', math.max(now - op.ago, 0))
-        met, last = decide(record, op.condition, asked)
+        asked = holder and holder.since or at and notes().asked_at(op.queue, op.lease)
+        asked = asked and asked ~= '' and asked or string.format('%.0f', math.max(now - op.ago, 0))
+        met, last = notes().decide(op.record, op.condition, asked)
     end
     local ends = now + op.ttl * 1000
     if holder then
         holder.count, holder.ends = op.count, math.max(holder.ends, ends)
-        store(lease, holder)
+        store(op.lease, holder)
     elseif met then
-        leave(queue, lease)
+        leave(op.queue, op.lease)
         return 'complete', last
-    elseif position > 0 or used + op.weight > permits then
-        if verb ~= 'queue' then
+    elseif position > 0 or body.used + op.weight > body.permits then
+        if op.verb ~= 'queue' then
             return refused()
         end
         -- First, so that a full memory refuses the request before it waits.
-        must('HSET', record, '.', status(), 'used', state())
+        must('HSET', op.record, '.', status(), 'used', state())
         keep_for(2 * op.ttl + 1000)
-        local tokens = op.tokens .. kind .. op.weight .. op.mark
-        return refused(join(queue, lease, at, op.ttl, tokens, asked and asked .. ' ' .. op.condition))
+        local tokens = op.tokens .. body.kind .. op.weight .. op.mark
+        return refused(join(op.queue, op.lease, at, op.ttl, tokens, asked and asked .. ' ' .. op.condition))
     else
         local first, outcome = tokens_of(op.weight, op.tokens)
         if not first then
@@ -358,50 +353,50 @@ local function acquire()
         holder = {
             weight = op.weight, number = number, count = op.count, first = first, ends = ends, since = asked or '',
         }
-        add_holder(lease, holder, leave, queue, lease)
+        add_holder(op.lease, holder, leave, op.queue, op.lease)
     end
     return granted(holder, not met and asked, last)
 end
 
 -- The outcome for a lease that does not hold. It does not wait any more.
 local function lost()
-    leave(queue, lease)
+    leave(op.queue, op.lease)
     serve()
-    if verb == 'complete' and was_applied(record, op.note, lease, op.text) then
+    if op.verb == 'complete' and notes().was_applied(op.record, op.note, op.lease, op.text) then
         return 'released', 0
     end
-    return 'lost', used > 0 and 1 or 0
+    return 'lost', body.used > 0 and 1 or 0
 end
 
 -- The first waiter if it is to be converted: its lease, and its entry.
 local function conversion()
-    local entry = must('LINDEX', queue, 0)
-    if entry and find(entry, '^%S+ %d+ %d+[xy]%d+%+') then
-        return match(entry, '^%S+'), entry
+    local entry = must('LINDEX', op.queue, 0)
+    if entry and entry:find('^%S+ %d+ %d+[xy]%d+%+') then
+        return entry:match('^%S+'), entry
     end
 end
 
 -- A lease waits before all others, unless it does for the same.
-local function join_first(entry)
+local function join_first()
     local id, other = conversion()
-    local tokens = op.tokens .. kind .. op.weight .. '+'
-    local same = match(other or '', '^%S+ %d+ %d+([xy]%d+)%+')
-    if id and same ~= kind .. op.weight then
-        leave(queue, lease)
+    local tokens = op.tokens .. body.kind .. op.weight .. '+'
+    local same = (other or ''):match('^%S+ %d+ %d+([xy]%d+)%+')
+    if id and same ~= body.kind .. op.weight then
+        leave(op.queue, op.lease)
         id = nil
     end
     if id then
-        join(queue, lease, 1, op.ttl, tokens)
+        join(op.queue, op.lease, 1, op.ttl, tokens)
         return
     end
-    joined_first = true
-    must('LPUSH', queue, lease, lease .. ' ' .. op.ttl .. ' ' .. tokens)
-    local kept, retention = run('PTTL', queue), 2 * op.ttl + 1000
+    body.joined_first = true
+    must('LPUSH', op.queue, op.lease, op.lease .. ' ' .. op.ttl .. ' ' .. tokens)
+    local kept, retention = run('PTTL', op.queue), 2 * op.ttl + 1000
     if type(kept) == 'table' or kept < retention then
-        local reply = run('PEXPIRE', queue, retention)
+        local reply = run('PEXPIRE', op.queue, retention)
         if type(reply) == 'table' then
-            run('LTRIM', queue, 2, -1)
-            error({'failed', {'PEXPIRE', reply.err, queue}})
+            run('LTRIM', op.queue, 2, -1)
+            error({'failed', {'PEXPIRE', reply.err, op.queue}})
         end
     end
     keep_for(retention)
@@ -410,26 +405,26 @@ end
 local function convert_lease()
     if is_free() then
         return lost()
-    elseif op.kind ~= kind then
-        return 'mismatch', kind == 'y' and 'rwlock' or 'semaphore'
-    elseif not version and op.permits ~= permits then
-        return 'mismatch', permits
+    elseif op.kind ~= body.kind then
+        return 'mismatch', body.kind == 'y' and 'rwlock' or 'semaphore'
+    elseif not body.version and op.permits ~= body.permits then
+        return 'mismatch', body.permits
     end
-    local holder = holder_of(lease)
+    local holder = holder_of(op.lease)
     if not holder or holder.count == '0' then
         return lost()
     end
     local weight = op.weight
-    if weight > math.max(permits, holder.weight) then
+    if weight > math.max(body.permits, holder.weight) then
         return never_fits()
     elseif weight ~= holder.weight and op.first ~= holder.first then
         return 'outdated', 0
-    elseif weight > holder.weight and used - holder.weight + weight > permits then
+    elseif weight > holder.weight and body.used - holder.weight + weight > body.permits then
         if not op.wait then
             return refused()
         end
         local id = conversion()
-        if id ~= lease and (id or holder.weight <= math.floor(permits / 2)) then
+        if id ~= op.lease and (id or holder.weight <= math.floor(body.permits / 2)) then
             return 'mismatch', 'conversion'
         end
         join_first()
@@ -439,29 +434,29 @@ local function convert_lease()
     if not first then
         return outcome, 0
     end
-    if conversion() == lease then
-        must('LTRIM', queue, 2, -1)
+    if conversion() == op.lease then
+        must('LTRIM', op.queue, 2, -1)
     end
-    convert(lease, holder, weight, first, now + op.ttl * 1000)
+    convert(op.lease, holder, weight, first, now + op.ttl * 1000)
     return granted(holder)
 end
 
 -- Sets the number of permits. A repeated setting changes nothing.
 local function set_limit()
     if is_free() then
-        kind, permits, phase, version = 'x', op.permits, nil, nil
-    elseif kind ~= 'x' then
+        body.kind, body.permits, body.phase, body.version = 'x', op.permits, nil, nil
+    elseif body.kind ~= 'x' then
         return 'mismatch', 'rwlock'
     end
-    local stored = version or 0
-    local is_repeated = stored > 0 and op.version == stored - 1 and permits == op.permits
+    local stored = body.version or 0
+    local is_repeated = stored > 0 and op.version == stored - 1 and body.permits == op.permits
     if op.version and op.version ~= stored and not is_repeated then
         return 'outdated', 0
     end
-    permits, version = op.permits, is_repeated and stored or stored + 1
-    keep, until_ = op.keep, math.max(stored > 0 and until_ or 0, now + op.keep)
+    body.permits, body.version = op.permits, is_repeated and stored or stored + 1
+    body.keep, body.until_ = op.keep, math.max(stored > 0 and body.until_ or 0, now + op.keep)
     local exists = keep_for(0)
-    must('HSET', record, '.', status(), 'used', state())
+    must('HSET', op.record, '.', status(), 'used', state())
     if not exists then
         keep_for(0)
     end
@@ -470,95 +465,95 @@ end
 
 local function end_conversion(id)
     if conversion() == id then
-        must('LTRIM', queue, 2, -1)
+        must('LTRIM', op.queue, 2, -1)
     end
 end
 
 local function revoke()
-    local revoked, ids = {}, {lease}
-    if lease == '' then
+    local revoked, ids = {}, {op.lease}
+    if op.lease == '' then
         ids = {}
-        local fields = must('HGETALL', record)
+        local fields = must('HGETALL', op.record)
         for i = 1, #fields, 2 do
             ids[#ids + 1] = fields[i]
         end
         -- Numbers have no leading zeros.
         table.sort(ids, function(a, b)
-            local client, other = sub(a, 1, 33), sub(b, 1, 33)
+            local client, other = a:sub(1, 33), b:sub(1, 33)
             return client < other or client == other and (#a < #b or #a == #b and a < b)
         end)
     end
     for _, id in ipairs(ids) do
-        local holder = find(id, ':', 1, true) and holder_of(id)
+        local holder = id:find(':', 1, true) and holder_of(id)
         if holder then
             end_conversion(id)
             remove_holder(id, holder)
             revoked[#revoked + 1] = id
-            notify_revoked(record, id)
+            notify_revoked(op.record, id)
         end
     end
     return 'revoked', revoked
 end
 
 local function of_holder(holder)
-    if verb == 'renew' then
+    if op.verb == 'renew' then
         holder.count = op.count or holder.count
         holder.ends = math.max(holder.ends, now + op.ttl * 1000)
-        store(lease, holder)
+        store(op.lease, holder)
         return 'renewed', 1
-    elseif verb == 'set_token' then
-        local first, outcome = reserve(counter, op.tokens, false, op.first)
+    elseif op.verb == 'set_token' then
+        local first, outcome = reserve(op.counter, op.tokens, false, op.first)
         if not first then
             return outcome, 0
         end
         holder.first = op.first
-        store(lease, holder)
+        store(op.lease, holder)
         return 'stored', 0
     end
-    if verb == 'note' or verb == 'complete' then
+    if op.verb == 'note' or op.verb == 'complete' then
         -- First, so that no release forgets its note.
-        local outcome = write_note(record, op.note, lease, op.text, op.ttl)
-        if verb == 'note' then
+        local outcome = notes().write(op.record, op.note, op.lease, op.text, op.ttl)
+        if op.verb == 'note' then
             return outcome, 0
         end
     end
-    end_conversion(lease)
+    end_conversion(op.lease)
     if op.rest == '' then
-        remove_holder(lease, holder)
+        remove_holder(op.lease, holder)
     else
-        holder.count, holder.ends, owes_next = '0', now + op.rest * 1000, true
-        store(lease, holder)
+        holder.count, holder.ends, body.owes_next = '0', now + op.rest * 1000, true
+        store(op.lease, holder)
     end
     return 'released', 0
 end
 
 -- The words of a claim: its kind, its permits, how many there are, and its mark in the queue.
 local function claim(words)
-    local name, weight, limit = match(words, '^(%a+) (%d+) ?(%d*)')
+    local name, weight, limit = words:match('^(%a+) (%d+) ?(%d*)')
     op.kind = name == 'access' and 'y' or name == 'mutex' and 'm' or 'x'
-    op.weight, op.permits = tonumber(weight), tonumber(limit) or FULL
+    op.weight, op.permits = tonumber(weight), tonumber(limit) or $ACCESS_LIMIT
     op.mark = name == 'numbered' and '#' or ''
 end
 
 -- The parts of an operation behind its verb.
 local function read_op(numbers)
-    if verb == 'renew' then
+    if op.verb == 'renew' then
         op.count = numbers ~= '' and numbers or nil
-    elseif verb == 'set_token' then
-        local first, tokens = match(numbers, '^(%d+) (%d+)$')
+    elseif op.verb == 'set_token' then
+        local first, tokens = numbers:match('^(%d+) (%d+)$')
         op.first, op.tokens = tonumber(first), tokens
-    elseif verb == 'set_limit' then
-        local limit, replaced, span = match(numbers, '^(%d+) (%S+) (%d+)$')
+    elseif op.verb == 'set_limit' then
+        local limit, replaced, span = numbers:match('^(%d+) (%S+) (%d+)$')
         op.permits, op.version, op.keep = tonumber(limit), tonumber(replaced), tonumber(span)
-    elseif verb == 'convert' then
-        local tokens, first, wait, words = match(numbers, '^(%d+) (%d+) (%d) (.*)$')
+    elseif op.verb == 'convert' then
+        local tokens, first, wait, words = numbers:match('^(%d+) (%d+) (%d) (.*)$')
         op.tokens, op.first, op.wait = tokens, tonumber(first), wait == '1'
         claim(words)
     elseif numbers ~= '' then
-        local tokens, count, words = match(numbers, '^(%d+) (%d+) ?(.*)$')
+        local tokens, count, words = numbers:match('^(%d+) (%d+) ?(.*)$')
         op.tokens, op.count = tokens, count
-        op.ago, op.condition = match(words, 'unless (%d+) (.*)$')
-        if find(words, '^%a+ %d') and not find(words, '^unless') then
+        op.ago, op.condition = words:match('unless (%d+) (.*)$')
+        if words:find('^%a+ %d') and not words:find('^unless') then
             claim(words)
         end
     end
@@ -566,29 +561,29 @@ end
 
 -- Applies an operation to what its record says. Returns an outcome and a value.
 local function apply(own)
-    if not used or used > 0 and not earliest or earliest and now >= earliest then
+    if not body.used or body.used > 0 and not body.earliest or body.earliest and now >= body.earliest then
         count_again()
     end
-    if verb == 'acquire' or verb == 'queue' then
-        serve(lease)
+    if op.verb == 'acquire' or op.verb == 'queue' then
+        serve(op.lease)
         if not op.kind and is_free() then
             return 'elsewhere', 0
         end
         return acquire()
-    elseif verb == 'convert' then
+    elseif op.verb == 'convert' then
         return convert_lease()
-    elseif verb == 'set_limit' then
+    elseif op.verb == 'set_limit' then
         serve()
         return set_limit()
-    elseif verb == 'serve' then
-        owes_next = true
+    elseif op.verb == 'serve' then
+        body.owes_next = true
         return 'lost', 0
-    elseif verb == 'revoke' then
+    elseif op.verb == 'revoke' then
         return revoke()
-    elseif verb == 'set_token' and kind == 'y' and not is_free() then
+    elseif op.verb == 'set_token' and body.kind == 'y' and not is_free() then
         return 'mismatch', 'rwlock'
     end
-    local holder = used > 0 and live(own)
+    local holder = body.used > 0 and live(own)
     if holder and holder.count ~= '0' then
         return of_holder(holder)
     end
@@ -599,70 +594,70 @@ end
 -- the requester gets the lock, which is left to the other script.
 local function use_of_mutex()
     repeat
-        local head = pass_over(record, queue, (verb == 'acquire' or verb == 'queue') and lease)
+        local head = pass_over(op.record, op.queue, (op.verb == 'acquire' or op.verb == 'queue') and op.lease)
         if not head then
             -- A conversion does not take the name.
-            return (unfinished or verb == 'convert') and 'lock' or nil
+            return (unfinished or op.verb == 'convert') and 'lock' or nil
         elseif head.is_own then
             return 'lock'
-        elseif not drop_needless(record, queue, head, '') then
+        elseif not drop_needless(op.record, op.queue, head, '') then
             return 'queue'
         end
-    until passed >= PASS_MAX
-    unfinished = is_unfinished(queue)
-    return (unfinished or verb == 'convert') and 'lock' or nil
+    until passed >= $PASS_MAX
+    unfinished = is_unfinished(op.queue)
+    return (unfinished or op.verb == 'convert') and 'lock' or nil
 end
 
 local function apply_op()
     if op.kind == 'm' then
         return 'mismatch', 'conversion'
     end
-    local fields = run('HMGET', record, '.', 'used', lease)
+    local fields = run('HMGET', op.record, '.', 'used', op.lease)
     if fields.err then
-        local held = run('GET', record)
+        local held = run('GET', op.record)
         if type(held) ~= 'string' then
-            return 'failed', {'HMGET', fields.err, record}
-        elseif not op.kind and verb ~= 'set_limit' then
+            return 'failed', {'HMGET', fields.err, op.record}
+        elseif not op.kind and op.verb ~= 'set_limit' then
             return 'elsewhere', 0
-        elseif byte(held, 33) ~= COLON then
-            return 'failed', {'GET', 'WRONGTYPE this string is no record', record}
+        elseif held:sub(33, 33) ~= ':' then
+            return 'failed', {'GET', 'WRONGTYPE this string is no record', op.record}
         end
         return 'mismatch', 'lock'
     end
     local head = fields[1] or ''
-    local limit, words = match(head, '^permits (%d+) ?(.*)$')
-    kind, permits, phase, version, keep, until_ = 'x', tonumber(limit), nil, nil, nil, nil
+    local limit, words = head:match('^permits (%d+) ?(.*)$')
+    body.permits = tonumber(limit)
     if limit then
-        local set, span, ends = match(words, '^(%d+) (%d+) (%d+)$')
-        version, keep, until_ = tonumber(set), tonumber(span), tonumber(ends)
-    elseif match(head, '^access') then
-        kind, permits, phase = 'y', FULL, tonumber(match(head, '^access (%d+)$'))
-    elseif match(head, '^latch %d+ %d+$') then
+        local set, span, ends = words:match('^(%d+) (%d+) (%d+)$')
+        body.version, body.keep, body.until_ = tonumber(set), tonumber(span), tonumber(ends)
+    elseif head:match('^access') then
+        body.kind, body.permits, body.phase = 'y', $ACCESS_LIMIT, tonumber(head:match('^access (%d+)$'))
+    elseif head:match('^latch %d+ %d+$') then
         return 'mismatch', 'latch'
-    elseif head ~= '' or must('EXISTS', record) == 1 then
-        return 'failed', {'HMGET', 'WRONGTYPE this hash is no record', record}
-    elseif not op.kind and verb ~= 'set_limit' then
+    elseif head ~= '' or must('EXISTS', op.record) == 1 then
+        return 'failed', {'HMGET', 'WRONGTYPE this hash is no record', op.record}
+    elseif not op.kind and op.verb ~= 'set_limit' then
         return 'elsewhere', 0
     else
         -- A free name, unless a lease waits for it as a mutex.
-        local waiter = run('LINDEX', queue, 0)
-        if type(waiter) == 'string' and not find(waiter, '^%S+ %d+ %d+[xy]') then
+        local waiter = run('LINDEX', op.queue, 0)
+        if type(waiter) == 'string' and not waiter:find('^%S+ %d+ %d+[xy]') then
             local use = use_of_mutex()
             if use then
                 return 'mismatch', use
             end
         end
-        kind, permits = op.kind or 'x', op.permits
+        body.kind, body.permits = op.kind or 'x', op.permits
     end
-    local sum, ends = match(fields[2] or '', '^(%d+) ?(%d*)$')
-    used, earliest = tonumber(sum), tonumber(ends)
+    local sum, ends = (fields[2] or ''):match('^(%d+) ?(%d*)$')
+    body.used, body.earliest = tonumber(sum), tonumber(ends)
     local done, outcome, value = pcall(apply, fields[3])
     -- A failure from here on does not change the result.
-    if used and outcome ~= 'elsewhere' then
-        pcall(serve, (verb == 'acquire' or verb == 'queue') and lease)
+    if body.used and outcome ~= 'elsewhere' then
+        pcall(serve, (op.verb == 'acquire' or op.verb == 'queue') and op.lease)
     end
-    if used == 0 and not (version and now < until_) and run('EXISTS', queue) == 0 then
-        run('DEL', record)
+    if body.used == 0 and not (body.version and now < body.until_) and run('EXISTS', op.queue) == 0 then
+        run('DEL', op.record)
     end
     if not done then
         error(outcome)
@@ -674,19 +669,22 @@ local place, continued, elsewhere = 1, {}, {}
 results[1], at = now, 1
 for i = 1, size, 3 do
     local words = argv[at]
-    local space = find(words, ' ', 1, true)
-    record, counter, queue = keys[i], keys[i + 1] or keys[i] .. ':token', keys[i + 2] or keys[i] .. ':queue'
-    verb, lease = space and sub(words, 1, space - 1) or words, argv[at + 1]
-    op = {ttl = argv[at + 2], note = argv[at + 3], text = argv[at + 4], tokens = '1', count = verb ~= 'renew' and '1' or nil}
-    op.rest = verb == 'release_after' and op.ttl or verb == 'complete' and argv[at + 5] or ''
+    local space = words:find(' ', 1, true)
+    local record, verb = keys[i], space and words:sub(1, space - 1) or words
+    op = {
+        record = record, counter = keys[i + 1] or record .. ':token', queue = keys[i + 2] or record .. ':queue',
+        verb = verb == 'propose' and 'acquire' or verb, lease = argv[at + 1],
+        ttl = argv[at + 2], note = argv[at + 3], text = argv[at + 4], tokens = '1', count = verb ~= 'renew' and '1' or nil,
+        rest = verb == 'release_after' and argv[at + 2] or verb == 'complete' and argv[at + 5] or '',
+    }
+    body = {kind = 'x', owes_next = false, exhausted = false, joined_first = false}
     at = at + (SIZES[verb] or 3)
-    verb = verb == 'propose' and 'acquire' or verb
-    unfinished, written, owes_next, exhausted, joined_first = false, false, false, false, false
+    unfinished, written = false, false
     local done, outcome, value = true, 'elsewhere', 0
     if results[place + 1] then
         outcome, value = results[place + 1], results[place + 2]
     elseif not elsewhere[record] then
-        read_op(space and sub(words, space + 1) or '')
+        read_op(space and words:sub(space + 1) or '')
         done, outcome, value = pcall(apply_op)
     end
     if not done and type(outcome) == 'table' then

@@ -40,12 +40,6 @@
 -- Needs the commands GET, SET, TIME, PEXPIRE, PTTL, LINDEX, DEL, HMGET, HSET, HDEL, HGETALL, EXISTS, LLEN and those of the
 -- queue, LPUSH among them.
 
--- See plain.lua.
-local RETENTION_MS, TOKEN_MAX, HIGH_STEP = '86400000', 9007199254740991, 1000000
-
--- The permits of a read-write lock, which are all the writer's: see Access in crates/leasehold-core/src/record/rows.rs.
-local FULL = 2147483649
-
 local run, keys, argv = redis.pcall, KEYS, ARGV
 local size, at, stamp, admission, floor, high = #keys, 1, nil, nil, nil, nil
 local SIZES = {release = 2, propose = 4, note = 5, complete = 6}
@@ -58,20 +52,19 @@ local results, for_rule = {}, nil
 -- the last release has read, and `is_proven` says that the server allows what a free name needs. `joins` says that a reader has
 -- the token of another one.
 local claims, released, is_proven, joins = {}, {}, false, false
-local match, format, tonumber = string.match, string.format, tonumber
 
 -- A claim, with the fields of a record whose only holder it is; false if it is not in its usual form.
 local function read_claim(words, ttl, now)
-    local verb, name, weight, limit = match(words, '^(%a+) 1 1 (%a+) (%d+) ?(%d*)$')
+    local verb, name, weight, limit = words:match('^(%a+) 1 1 (%a+) (%d+) ?(%d*)$')
     local share, permits = tonumber(weight), tonumber(limit)
     local kind = name == 'of' and permits and 'permits' or name == 'access' and name
-    if verb ~= 'queue' and verb ~= 'acquire' or not kind or share > (permits or FULL) then
+    if verb ~= 'queue' and verb ~= 'acquire' or not kind or share > (permits or $ACCESS_LIMIT) then
         return false
     end
-    local is_reader, ends = kind == 'access' and share < FULL, now + ttl * 1000
-    local number, ends_text = permits and limit or is_reader and stamp, format('%.0f', ends)
+    local is_reader, ends = kind == 'access' and share < $ACCESS_LIMIT, now + ttl * 1000
+    local number, ends_text = permits and limit or is_reader and stamp, string.format('%.0f', ends)
     return {
-        ttl = ttl, millis = format('%.0f', ttl + 1), ends = ends,
+        ttl = ttl, millis = string.format('%.0f', ttl + 1), ends = ends,
         kind = kind, weight = share, permits = permits, is_reader = is_reader,
         head = number and kind .. ' ' .. number or kind,
         used = weight .. ' ' .. ends_text,
@@ -81,8 +74,8 @@ end
 
 -- The parts of the head and of the holders, if no holder has ended.
 local function read_fields(fields, now)
-    local kind, number = match(fields[1] or '', '^(%a+) ?(%d*)$')
-    local used, earliest = match(fields[2] or '', '^(%d+) ?(%d*)$')
+    local kind, number = (fields[1] or ''):match('^(%a+) ?(%d*)$')
+    local used, earliest = (fields[2] or ''):match('^(%d+) ?(%d*)$')
     used, earliest = tonumber(used), tonumber(earliest)
     if used and (used == 0 or earliest and now < earliest) then
         return kind, tonumber(number), used, earliest
@@ -91,11 +84,11 @@ end
 
 -- Makes the time the last token, if it is later.
 local function reserve_time(counter)
-    local last = run('SET', counter, stamp, 'PX', RETENTION_MS, 'GET')
+    local last = run('SET', counter, stamp, 'PX', '$RETENTION_MS', 'GET')
     if not last or type(last) == 'string' and #last == #stamp and last < stamp then
         return true
     elseif type(last) == 'string' then
-        run('SET', counter, last, 'PX', RETENTION_MS)
+        run('SET', counter, last, 'PX', '$RETENTION_MS')
     end
     return false
 end
@@ -118,13 +111,13 @@ local function acquire_beside(record, counter, lease, claim, now)
     local fields = run('HMGET', record, '.', 'used', lease)
     local kind, number, used, earliest = read_fields(fields, now)
     if fields[3] or kind ~= claim.kind or claim.permits and claim.permits ~= number
-        or used + claim.weight > (claim.permits or FULL) then
+        or used + claim.weight > (claim.permits or $ACCESS_LIMIT) then
         return false
     end
     local row, head, token = claim.row, claim.head, now
     if claim.is_reader and number then
         -- Readers share the token of the first one.
-        row, head, token = format('%.0f 1 %.0f %.0f', claim.weight, number, claim.ends), fields[1], number
+        row, head, token = string.format('%.0f 1 %.0f %.0f', claim.weight, number, claim.ends), fields[1], number
     elseif not reserve_time(counter) then
         return false
     end
@@ -134,7 +127,7 @@ local function acquire_beside(record, counter, lease, claim, now)
         or type(run('PEXPIRE', record, math.max(left, claim.ttl + 1))) == 'table' then
         return false
     end
-    local state = format('%.0f %.0f', used + claim.weight, math.min(earliest or claim.ends, claim.ends))
+    local state = string.format('%.0f %.0f', used + claim.weight, math.min(earliest or claim.ends, claim.ends))
     if type(run('HSET', record, lease, row, '.', head, 'used', state)) == 'table' then
         return false
     end
@@ -149,7 +142,7 @@ local function release(record, queue, lease, now)
     end
     -- Those of leases that were acquired in one call are usually the same.
     if fields[3] ~= released[3] or fields[2] ~= released[2] or fields[1] ~= released[1] then
-        local weight, ends = match(fields[3], '^(%d+)#?%d* [1-9]%d* %d+ (%d+)')
+        local weight, ends = fields[3]:match('^(%d+)#?%d* [1-9]%d* %d+ (%d+)')
         local kind, _, used, earliest = read_fields(fields, now)
         released = fields
         released.used, released.earliest = kind and weight and now < tonumber(ends) and used - weight, earliest
@@ -161,7 +154,7 @@ local function release(record, queue, lease, now)
         return false
     end
     -- If the memory is full, the holders are counted.
-    if type(run('HSET', record, 'used', format('%.0f %.0f', used, released.earliest))) == 'table' then
+    if type(run('HSET', record, 'used', string.format('%.0f %.0f', used, released.earliest))) == 'table' then
         run('HDEL', record, 'used')
     end
     return 'released', 0
@@ -174,7 +167,7 @@ if size > 1 then
         return {'TIME', time.err}
     end
     local now = time[1] * 1000000 + time[2]
-    stamp = format('%.0f', now)
+    stamp = string.format('%.0f', now)
     for i = 1, size, 3 do
         local record, words, lease = keys[i], argv[at], argv[at + 1]
         local outcome, value

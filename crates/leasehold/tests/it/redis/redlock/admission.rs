@@ -1,5 +1,6 @@
 //! What decides whether a master that may have forgotten is admitted immediately.
 
+use leasehold::__private::store::RedisScript;
 use leasehold_testkit::free_port;
 
 use super::forgotten::*;
@@ -7,8 +8,9 @@ use super::*;
 
 /// The hash of the script that inspects a master and admits it: a part of each such request.
 fn inspection() -> String {
-    let script = include_str!("../../../../src/store/redis/scripts/master.lua");
-    redis::Script::new(script).get_hash().to_owned()
+    redis::Script::new(RedisScript::Master.text())
+        .get_hash()
+        .to_owned()
 }
 
 /// Acquires the lock `a` at the first two masters, for the longest ttl. Returns the instant before the request.
