@@ -20,7 +20,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::error::Failure;
@@ -32,6 +32,10 @@ use crate::store::{tasks, tls};
 
 /// How many connections are kept that have no request.
 const IDLE_MAX: usize = 32;
+
+/// The longest time without a request after which a connection is still used. Balancers and firewalls forget a silent one
+/// after a minute or later, and a request on it has no reply.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(45);
 
 /// Makes a connection pool for the service, and for those that have its credentials.
 #[derive(Clone, Debug)]
@@ -64,14 +68,16 @@ impl HttpConnector for Connector {
     }
 }
 
-/// A connection that has no request.
 type Connection = SendRequest<HttpRequestBody>;
+
+/// A connection that has no request, and the time of its last reply.
+type Idle = (Server, Connection, Instant);
 
 #[derive(Debug)]
 struct ConnectionPool {
     connector: Connector,
     allows_http: bool,
-    idle: Mutex<Vec<(Server, Connection)>>,
+    idle: Mutex<Vec<Idle>>,
 }
 
 /// What became of a request.
@@ -125,8 +131,10 @@ impl ConnectionPool {
 
     fn idle(&self, server: &Server) -> Option<Connection> {
         let mut idle = lock(&self.idle);
-        idle.retain(|(_, connection)| !connection.is_closed());
-        let at = idle.iter().rposition(|(other, _)| other == server)?;
+        idle.retain(|(_, connection, since)| {
+            !connection.is_closed() && since.elapsed() < IDLE_TIME_MAX
+        });
+        let at = idle.iter().rposition(|(other, ..)| other == server)?;
         Some(idle.swap_remove(at).1)
     }
 
@@ -150,7 +158,7 @@ impl ConnectionPool {
         if connection.ready().await.is_ok() {
             let mut idle = lock(&self.idle);
             if idle.len() < IDLE_MAX {
-                idle.push((server.clone(), connection));
+                idle.push((server.clone(), connection, Instant::now()));
             }
         }
         Ok(Exchange::Reply(HttpResponse::from_parts(
