@@ -17,11 +17,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Before the first lock: a signal that comes earlier ends the process.
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let worker = tokio::spawn(work(client.clone()));
+    let mut worker = tokio::spawn(work(client.clone()));
 
     tokio::select! {
         _ = term.recv() => println!("ending: SIGTERM"),
         _ = interrupt.recv() => println!("ending: Ctrl-C"),
+        ended = &mut worker => return Ok(ended??),
     }
 
     // Releases all leases in batches and ends all waits. Guards read lost, so the work is dropped. A program that lets the
@@ -45,6 +46,8 @@ async fn work(client: Client) -> leasehold::Result<()> {
             Err(error) if error.kind() == ErrorKind::Lost => println!("worker: {error}"),
             // While it waited for the lock, or after the shutdown.
             Err(error) if error.kind() == ErrorKind::ShutDown => return Ok(()),
+            // The store has not replied, or has refused requests, for a whole ttl.
+            Err(error) if error.is_transient() => println!("worker: {error}"),
             Err(error) => return Err(error),
         }
     }

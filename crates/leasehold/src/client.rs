@@ -160,7 +160,7 @@ impl Client {
     /// ```
     /// # async fn clean_up() -> leasehold::Result<()> { Ok(()) }
     /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
-    /// use leasehold::Client;
+    /// use leasehold::{Client, ErrorKind};
     ///
     /// /// Cleans up at each full hour, on one of the machines that call this.
     /// async fn clean_up_hourly(client: &Client) -> leasehold::Result<()> {
@@ -170,7 +170,11 @@ impl Client {
     ///         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     ///         let passed = Duration::from_secs(now.as_secs() % hour.as_secs());
     ///         tokio::time::sleep(hour - passed).await;
-    ///         let _ = job.run(async |_run| clean_up().await).await?; // done, here or elsewhere
+    ///         match job.run(async |_run| clean_up().await).await {
+    ///             Ok(_) => {} // done, here or elsewhere
+    ///             Err(error) if error.kind() == ErrorKind::ShutDown => return Ok(()),
+    ///             Err(error) => eprintln!("the run of this hour has failed: {error}"),
+    ///         }
     ///     }
     /// }
     /// ```
@@ -402,9 +406,9 @@ impl Client {
     }
 
     /// Releases every lease that is still held, in batches, ends all waits, and waits until the store has
-    /// confirmed the releases. The guards read lost. No clone of this client can acquire a lock afterwards:
-    /// present and later waiters get [`ErrorKind::ShutDown`]. The nodes of a watchdog forget the client. Returns the number
-    /// of leases that were held and are released.
+    /// confirmed the releases, also those of guards that were dropped before. The guards read lost. No clone of this client
+    /// can acquire a lock afterwards: present and later waiters get [`ErrorKind::ShutDown`]. The nodes of a watchdog forget
+    /// the client. Returns the number of leases that were held and are released.
     ///
     /// [`Mutex::run`], [`Job::run`] and [`Guard::run`](crate::Guard::run) drop their work, and return [`ErrorKind::Lost`]. A
     /// service that lets its work end accepts no more work, releases its leaderships, waits for the work, and then shuts

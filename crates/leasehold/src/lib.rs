@@ -45,7 +45,8 @@
 //! | wait for a limited time | [`Mutex::lock_timeout`] | [`Mutex::run_timeout`] |
 //!
 //! A [`Job`] has the same six methods, and a [`Semaphore`], a [`RwLock`] and a [`LockSet`] have the three of the first column
-//! under the names of `tokio::sync`. [`Guard::state`] is what a lease is worth at this instant, [`Guard::lost`] waits for
+//! under the names of `tokio::sync`; an [`Election`] has `campaign` instead of `lock`. Every guard has [`run`](Guard::run), which drops a
+//! future at the loss. [`Guard::state`] is what a lease is worth at this instant, [`Guard::lost`] waits for
 //! its loss, and [`Guard::ensure`] makes sure that it lasts for one more step. [`Mutex::inspect`], [`Client::locks`] and
 //! [`Mutex::events`] describe holders, waiters and changes.
 //!
@@ -73,6 +74,7 @@
 //!   use [`blocking`].
 //! * **An acquisition excludes all others**, even those of the same task, unless an [`Owner`] enters its lock again.
 //! * **The library starts no job.** The program calls [`Job::run`] at the times of its timer.
+//! * **Several services on one store** have a [namespace](ClientBuilder::namespace) each: names of one namespace are shared.
 //! * **Call [`Client::shutdown`] at the end** of a service: others get its locks without waiting for the ttl.
 //!
 //! # Observability

@@ -17,6 +17,9 @@
 //! [`Guard::ensure`] before each step that matters. A future under [`Client::block_on`] must not call blocking methods: for
 //! a job whose work uses them, acquire a [`Run`](crate::Run) by `block_on(job.lock())`, and work outside of `block_on`.
 //!
+//! A signal such as Ctrl-C ends the process without a release, and its locks are free at the end of their leases: handle
+//! it, or choose a short ttl.
+//!
 //! Each thread is an owner: it may enter a lock that it holds. A guard that is sent to another thread still belongs to
 //! the first one.
 //!

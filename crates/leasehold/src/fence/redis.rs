@@ -4,7 +4,8 @@
 //! calls `EVAL` with [`WRITE`] and [`arguments`].
 //!
 //! With the crate feature `redis`, `write`, which has an example, does that over a connection of the `redis` crate,
-//! version 1, to a single server, Sentinel or a cluster. A connection of another version does not compile as its argument:
+//! version 1, to a single server, Sentinel or a cluster. A connection of another version does not compile as its argument.
+//! A `ConnectionManager` (feature `connection-manager`) reconnects:
 //!
 //! ```toml
 //! redis = { version = "1", features = ["tokio-comp"] }

@@ -50,6 +50,8 @@ use crate::{Error, ErrorKind, Result};
 ///
 /// `rediss+sentinel://`, `rediss+cluster://` and `redlocks://` are the same over TLS.
 ///
+/// The path of `sqlite:` is not decoded, and may be relative; its directory must exist.
+///
 /// # Errors
 ///
 /// [`ErrorKind::InvalidConfig`] for any other URL, [`ErrorKind::Unsupported`] if the crate was built

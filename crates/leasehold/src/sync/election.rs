@@ -19,7 +19,7 @@ use crate::{Guard, LeaseOptions, Result, config};
 /// An election with a name, in the store of its client.
 ///
 /// One candidate at a time leads: the one that holds the [`Mutex`] of this name. It proclaims a value, such as its
-/// address, which every client of the store can observe.
+/// address, which every client of the store can observe. Cheap to clone.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -238,14 +238,14 @@ fn check(value: &str) -> Result<()> {
 ///
 /// type Current = Option<Arc<Leadership>>;
 ///
-/// /// Leads, and lends the leadership to the handlers.
+/// /// Leads once, and lends the leadership to the handlers. The loop around it is that of `Election::campaign`.
 /// async fn lead(election: &Election, current: &watch::Sender<Current>) -> Result<()> {
 ///     let leadership = Arc::new(election.campaign("10.0.0.7:8080").await?);
 ///     current.send_replace(Some(Arc::clone(&leadership)));
 ///     let cause = leadership.lost().await;
 ///     current.send_replace(None);
 ///     println!("not leading: {cause}");
-///     Ok(()) // and campaign again
+///     Ok(())
 /// }
 ///
 /// /// The term in which a handler serves a request. `None`: this process does not lead at this instant.

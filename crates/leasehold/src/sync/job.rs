@@ -57,8 +57,10 @@ use crate::{Completion, Error, ErrorKind, Guard, LeaseOptions, Result, config};
 /// ```
 ///
 /// A program may also poll, such as once in a minute: it catches up on a run that was missed or has failed. Each call sends
-/// one request, and returns [`Ran::Before`] when the run is complete. The first poll that belongs to a slot starts its run,
-/// so the [anchor](Job::anchor) is the lead after the time of the run: for a daily run at 02:00 it is 05:15.
+/// one request, and returns [`Ran::Before`] when the run is complete. The very first poll runs the job, and from then on the
+/// first poll in each slot: see [`Job::anchor`].
+///
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Job {
     mutex: Mutex,
@@ -93,6 +95,9 @@ impl Job {
     ///
     /// A start belongs to a slot from a *lead* before its time until a lead before the time of the next slot. The lead is
     /// half a period, but at most 3 h 15 min. So a trial by hand in the afternoon belongs to the slot of the last night.
+    ///
+    /// A program that polls starts the run with the first poll that belongs to its slot, so it adds the lead: for a daily
+    /// run at 02:00 the anchor is 05:15.
     ///
     /// | period | anchor | starts | belong to the run of |
     /// |---|---|---|---|
@@ -173,9 +178,9 @@ impl Job {
     /// dropped when the lease is lost, as by [`Mutex::run`], which also describes the form of the closure.
     ///
     /// The call returns the error of the work, or one of this library, and does not nest them as [`Mutex::run`] does. So the
-    /// error type of the work needs `From<leasehold::Error>`: `leasehold::Error` itself, `Box<dyn std::error::Error>`,
-    /// `anyhow::Error`, or an enum with such a variant. If the work calls no function that returns it, its last expression
-    /// names the type:
+    /// error type of the work needs `From<leasehold::Error>`: `leasehold::Error` itself, `anyhow::Error`,
+    /// `Box<dyn std::error::Error + Send + Sync>`, or an enum with such a variant. If the work calls no function that
+    /// returns it, its last expression names the type:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

@@ -208,7 +208,7 @@ impl Semaphore {
 
     /// Sets the number of permits, whatever number its clients have given. It counts immediately, and until 30 days after
     /// the last use of the semaphore. Fewer permits take nothing from a holder: permits are granted again when enough are
-    /// free.
+    /// free. Call it before programs with another number are deployed; those with the old number go on.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
