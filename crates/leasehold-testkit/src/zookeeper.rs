@@ -107,45 +107,19 @@ impl ZookeeperServer {
     /// The number of all nodes. `None`: nobody replies.
     #[must_use]
     pub fn nodes(&self) -> Option<usize> {
-        let reply = ask(self.port(self.running().next()?), "srvr")?;
-        let mut lines = reply.lines();
-        let count = lines.find_map(|line| line.strip_prefix("Node count: "))?;
-        count.trim().parse().ok()
+        self.running().find_map(|nth| {
+            let reply = ask(self.port(nth), "srvr")?;
+            let mut lines = reply.lines();
+            let count = lines.find_map(|line| line.strip_prefix("Node count: "))?;
+            count.trim().parse().ok()
+        })
     }
 
     /// Closes a session that has nodes, as a client that has its id and its password. `None`: there is none, or it has ended.
     pub fn close_session(&self, drawn: usize) -> Option<()> {
-        let port = self.port(self.running().next()?);
-        let dump = ask(port, "dump")?;
-        // The line above the nodes of a session.
-        let lines = dump.lines();
-        let ids = lines.filter_map(|line| line.strip_prefix("0x")?.strip_suffix(':'));
-        let ids: Vec<_> = ids.collect();
-        let id = u64::from_str_radix(ids.get(drawn % ids.len().max(1))?, 16).ok()?;
-        let connect = [
-            // The version, and the last transaction that was seen.
-            &[0_u8; 12][..],
-            &10_000_u32.to_be_bytes(),
-            &id.to_be_bytes(),
-            &16_u32.to_be_bytes(),
-            &password(id),
-            // Not to read from a server without a majority.
-            &[0_u8],
-        ]
-        .concat();
-        // The number of the request, and its kind.
-        let close = [1_i32, -11].map(i32::to_be_bytes).concat();
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
-        for body in [connect, close] {
-            let length = u32::try_from(body.len()).ok()?.to_be_bytes();
-            stream.write_all(&[&length[..], &body].concat()).ok()?;
-            let mut length = [0; 4];
-            stream.read_exact(&mut length).ok()?;
-            let mut reply = vec![0; u32::from_be_bytes(length) as usize];
-            stream.read_exact(&mut reply).ok()?;
-        }
-        Some(())
+        // A server without a majority knows none.
+        let mut ports = self.running().map(|nth| self.port(nth));
+        ports.find_map(|port| close_session(port, drawn))
     }
 
     /// Whether a session has a node.
@@ -223,6 +197,39 @@ fn password(id: u64) -> Vec<u8> {
         ((state >> 16) as u32).to_le_bytes()
     };
     (0..4).flat_map(|_| next()).collect()
+}
+
+fn close_session(port: u16, drawn: usize) -> Option<()> {
+    let dump = ask(port, "dump")?;
+    // The line above the nodes of a session.
+    let lines = dump.lines();
+    let ids = lines.filter_map(|line| line.strip_prefix("0x")?.strip_suffix(':'));
+    let ids: Vec<_> = ids.collect();
+    let id = u64::from_str_radix(ids.get(drawn % ids.len().max(1))?, 16).ok()?;
+    let connect = [
+        // The version, and the last transaction that was seen.
+        &[0_u8; 12][..],
+        &10_000_u32.to_be_bytes(),
+        &id.to_be_bytes(),
+        &16_u32.to_be_bytes(),
+        &password(id),
+        // Not to read from a server without a majority.
+        &[0_u8],
+    ]
+    .concat();
+    // The number of the request, and its kind.
+    let close = [1_i32, -11].map(i32::to_be_bytes).concat();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    for body in [connect, close] {
+        let length = u32::try_from(body.len()).ok()?.to_be_bytes();
+        stream.write_all(&[&length[..], &body].concat()).ok()?;
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).ok()?;
+        let mut reply = vec![0; u32::from_be_bytes(length) as usize];
+        stream.read_exact(&mut reply).ok()?;
+    }
+    Some(())
 }
 
 /// The reply to a command of four letters. `None`: nobody replies.
