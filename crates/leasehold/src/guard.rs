@@ -188,9 +188,9 @@ impl Guard {
 
     /// Makes sure that the lease lasts for at least `duration` more; renews it immediately if it does not.
     ///
-    /// Call it before a step that must not be cut off. A renewed lease is given up when a third of its ttl is left, so
-    /// `duration` must be less than two thirds of the ttl, by 1 % of the ttl and the time of a renewal: at most 19.6 s of
-    /// the default 30 s if the store replies within 90 ms.
+    /// Call it before a step that must not be cut off. At most 19.6 s of the default ttl of 30 s are possible, if the store
+    /// replies within 90 ms: a lease is given up when a third of its ttl is left, and 1 % of the ttl and the time of the
+    /// renewal go off the rest.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -258,8 +258,8 @@ impl Guard {
     /// # Errors
     ///
     /// [`ErrorKind::Lost`] if the lease was lost before: the work under it was not protected to the end.
-    /// Any other error means that the release failed. It is repeated in the background, and the lease
-    /// expires at its deadline.
+    /// Any other error means that the release failed, which changes nothing for the work: it was protected. The release
+    /// is repeated in the background, and the lease expires at its deadline.
     ///
     /// # Cancel safety
     ///

@@ -50,6 +50,12 @@
 //! let leadership = client.block_on(client.election("scheduler")?.campaign("10.0.0.7:8080"))?;
 //! client.block_on(leadership.release())?;
 //!
+//! let (from, to) = (client.mutex("account/1")?, client.mutex("account/2")?);
+//! let both = client.all([from.for_lock(), to.for_lock()])?;
+//! let guards = client.block_on(both.lock())?;
+//! client.block_on(guards.ensure(Duration::from_secs(10)))?;
+//! client.block_on(guards.release())?;
+//!
 //! let ready = client.latch("import/ready", 1)?;
 //! client.block_on(ready.arrive())?;
 //! assert!(client.block_on(ready.wait_timeout(Duration::from_secs(10)))?);

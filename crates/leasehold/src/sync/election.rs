@@ -151,8 +151,8 @@ impl Election {
         Ok(guard.map(|guard| Leadership::begin(guard, value)))
     }
 
-    /// The leader at this moment. `None`: nobody leads, or the leader has not proclaimed a value yet. It is this client if
-    /// `leader.lease.client` is its [`id`](crate::Client::id).
+    /// The leader at this moment, by one request. `None`: nobody leads, or the leader has not proclaimed a value yet. It is
+    /// this client if `leader.lease.client` is its [`id`](crate::Client::id).
     ///
     /// If the store loses its last writes, a second call may return an earlier term or value; those of
     /// [`Election::observe`] never go back.
