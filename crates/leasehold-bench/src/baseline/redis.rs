@@ -10,7 +10,7 @@ use leasehold_core::LeaseId;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, IntoConnectionInfo as _, Pipeline, Script,
+    AsyncConnectionConfig, Client, ClientTlsConfig, IntoConnectionInfo as _, Pipeline,
     TlsCertificates, Value, cmd,
 };
 use url::Url;
@@ -22,12 +22,10 @@ use crate::{Failure, Result, failed};
 /// The settings of a slow log with all calls that take 100 µs.
 const SLOW_LOG: [&str; 4] = ["slowlog-max-len", "10000", "slowlog-log-slower-than", "100"];
 
-/// A connection and the hashes of the scripts.
+/// A connection to a server that knows the scripts from the library's own calls, which come first.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisBaseline {
     connection: MultiplexedConnection,
-    mutex: String,
-    renew: String,
 }
 
 /// The record of a lock: `<namespace>:{<tenant>:<name>}`.
@@ -44,19 +42,15 @@ impl RedisBaseline {
             .set_response_timeout(None);
         let client = client(url, password)?;
         let connection = client.get_multiplexed_async_connection_with_config(&config);
-        // The server knows the scripts from the library's own calls, which come first.
-        let hash = |script: RedisScript| Script::new(script.text()).get_hash().to_owned();
         Ok(Self {
             connection: connection.await.map_err(failed("no baseline connection"))?,
-            mutex: hash(RedisScript::Mutex),
-            renew: hash(RedisScript::Renew),
         })
     }
 
     /// Acquires or releases in one call.
     pub(super) async fn half(&self, record: &str, lease: &str, held: bool) -> Result<()> {
         let mut call = cmd("EVALSHA");
-        call.arg(&self.mutex).arg(3).arg(record);
+        call.arg(RedisScript::Mutex.hash()).arg(3).arg(record);
         call.arg(format!("{record}:token"));
         call.arg(format!("{record}:queue"));
         match held {
@@ -139,7 +133,7 @@ impl RedisBaseline {
         let mut pipeline = Pipeline::with_capacity(leases.len());
         for (key, lease) in leases {
             let mut call = cmd("EVALSHA");
-            call.arg(&self.renew).arg(1).arg(record(key));
+            call.arg(RedisScript::Renew.hash()).arg(1).arg(record(key));
             call.arg(ttl.as_millis().to_string()).arg(lease.to_string());
             pipeline.add_command(call);
         }

@@ -13,7 +13,8 @@ local function write(record, lease, count, ttl, left, since)
 end
 
 -- Grants a free record to the first live waiter, unless that is the requester, whose reply is its grant. Returns
--- whether the queue has a head afterwards, and the time left of the record. `entry` is that of the queue's head, if it was read since the queue has changed.
+-- whether the queue has a head afterwards, and the time left of the record. `entry` is that of the queue's head, if it was
+-- read since the queue has changed.
 --
 -- The counter is written first and the queue last, so a failure removes only dead waiters from the queue.
 local function pass_on(record, counter, queue, requester, entry)

@@ -186,6 +186,7 @@ for i = 1, size, 3 do
             if held == nil then
                 held = run('GET', record)
             end
+            -- A table that is made with both is cheaper than one that grows twice.
             if for_rule then
                 for_rule[record], for_rule[i] = i, held
             else

@@ -116,11 +116,17 @@ impl Script {
         &TEXTS[self as usize]
     }
 
+    /// The hash by which a server that has seen the text calls it.
+    #[must_use]
+    pub fn hash(self) -> &'static str {
+        &HASHES[self as usize]
+    }
+
     /// A call with room for arguments, by the hash of the script or by its text, which also loads it.
     pub(crate) fn call(self, by_text: bool, args: usize, bytes: usize) -> Cmd {
         let (verb, script) = match by_text {
             true => ("EVAL", self.text()),
-            false => ("EVALSHA", &*HASHES[self as usize]),
+            false => ("EVALSHA", self.hash()),
         };
         let mut cmd = Cmd::with_capacity(2 + args, script.len() + 8 + bytes);
         cmd.write_arg(verb.as_bytes());

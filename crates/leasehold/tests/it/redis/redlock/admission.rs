@@ -6,13 +6,6 @@ use leasehold_testkit::free_port;
 use super::forgotten::*;
 use super::*;
 
-/// The hash of the script that inspects a master and admits it: a part of each such request.
-fn inspection() -> String {
-    redis::Script::new(RedisScript::Master.text())
-        .get_hash()
-        .to_owned()
-}
-
 /// Acquires the lock `a` at the first two masters, for the longest ttl. Returns the instant before the request.
 async fn hold_at_two(masters: &Masters) -> Instant {
     let [a, b] = [0, 1].map(|nth| masters.server(nth).port());
@@ -58,10 +51,11 @@ async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
     let [first, others @ ..] = &far.proxies[..] else {
         unreachable!()
     };
-    let inspection = inspection();
-    first.count(&inspection);
+    // A part of each request that inspects a master and admits it.
+    let inspection = RedisScript::Master.hash();
+    first.count(inspection);
     for proxy in others {
-        proxy.hold_requests(&inspection, 1);
+        proxy.hold_requests(inspection, 1);
     }
     far.masters.server(0).cli(&["FLUSHALL"]);
     assert_eq!(
@@ -69,7 +63,7 @@ async fn a_flushed_master_is_not_new_because_the_others_are_silent() {
         None
     );
     // One inspection to which only the first replies, and then one to which all reply.
-    eventually_async(LONG, async || first.counted(&inspection) >= 2).await;
+    eventually_async(LONG, async || first.counted(inspection) >= 2).await;
     for proxy in others {
         assert_eq!(proxy.stats().requests_held, 1);
         proxy.deliver();
