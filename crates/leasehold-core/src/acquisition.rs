@@ -269,7 +269,7 @@ impl Acquisition {
                 }
             }
             AcquireReply::Rejected(failure) => {
-                attempt.known = request.earlier.is_some() || attempt.queued.is_some();
+                attempt.known = request.known;
                 if !self.options.idempotent {
                     self.attempt = None;
                 }
@@ -443,7 +443,8 @@ impl Acquisition {
             replied,
             shard,
         });
-        attempt.known = request.earlier.is_some() || queue_position.is_some();
+        // A store that can no longer notify the client gives it no place, and may still have an earlier one.
+        attempt.known = request.known || queue_position.is_some();
         self.failing = Failing::default();
         let round = now.since(request.sent);
         let wait = match queue_position {

@@ -43,6 +43,8 @@ pub(super) struct InFlight {
     pub(super) sent: Instant,
     /// The earlier requests whose effect is unknown.
     pub(super) earlier: Option<Unknown>,
+    /// Whether the store may have known the id before.
+    pub(super) known: bool,
 }
 
 impl Attempt {
@@ -62,8 +64,11 @@ impl Attempt {
         let earlier = self.unknown;
         let first = earlier.map_or(now, |unknown| unknown.first);
         self.unknown = Some(Unknown { first, last: now });
-        self.known = true;
-        InFlight { sent: now, earlier }
+        InFlight {
+            sent: now,
+            earlier,
+            known: std::mem::replace(&mut self.known, true),
+        }
     }
 
     /// The lease of a grant that was notified and received at `received`. `None`: its validity is unknown.

@@ -296,6 +296,22 @@ fn a_waiter_that_gives_up_leaves_the_queue() {
 }
 
 #[test]
+fn a_waiter_that_the_store_can_no_longer_notify_leaves_the_queue_when_it_gives_up() {
+    let mut host = Host::new(options());
+    host.queued(1_000);
+    let mut now = host.next_timeout();
+    host.sends(now);
+    host.applied(refused(20_000, None), now);
+    assert!(!host.machine.is_queued());
+    assert!(host.machine.unreleased().is_some());
+    host.waits(now);
+    now = host.next_timeout();
+    host.sends(now);
+    host.rejected(Failure::Transient, now);
+    assert_eq!(host.machine.abandon().unwrap().lease, lease(1));
+}
+
+#[test]
 fn an_interruption_behind_a_grant_casts_doubt_on_it() {
     let mut host = Host::new(options());
     host.sends(0);
