@@ -173,7 +173,7 @@ impl Part {
 
     /// Whether it has written this document. A proxy may send a write again, which is refused because of itself. Texts do not
     /// repeat.
-    pub(super) fn has_written(&self, entry: &Entry) -> bool {
+    fn has_written(&self, entry: &Entry) -> bool {
         let written = self.written.as_ref();
         written.is_some_and(|written| written.to_text() == entry.to_text())
     }
@@ -234,6 +234,13 @@ impl Part {
             own.push(Reply::Rejected(failure.error));
         }
         results.put(&self.positions, own);
+    }
+
+    /// The same for requests that no write has applied. One that was refused for the version may have been sent twice: then
+    /// the first one was applied, and others may have written on top of it.
+    pub(super) fn fail_open(self, error: Error, results: &mut Results) {
+        let is_certain = self.conflicts == 0;
+        self.fail(error, is_certain, results);
     }
 }
 

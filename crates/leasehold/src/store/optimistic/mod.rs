@@ -201,10 +201,7 @@ impl<D: Documents> Records<D> {
             self.attempt(&mut open, until, &mut results).await;
             if Deadline::now() >= until {
                 for part in open.drain(..) {
-                    let found = lock(&self.cache).get(&part.key);
-                    let is_other = found.is_some_and(|found| !part.has_written(&found));
-                    let is_certain = part.written.is_none() || part.is_fresh && is_other;
-                    part.fail(busy(), is_certain, &mut results);
+                    part.fail_open(busy(), &mut results);
                 }
                 for part in waiting.give_up() {
                     part.fail(no_reply(), true, &mut results);
@@ -219,9 +216,7 @@ impl<D: Documents> Records<D> {
     async fn attempt(&self, open: &mut Vec<Part>, until: Deadline, results: &mut Results) {
         if let Err(error) = self.prepare(open, until).await {
             for part in open.drain(..) {
-                // A refused write may have been applied.
-                let is_certain = part.written.is_none();
-                part.fail(error.clone(), is_certain, results);
+                part.fail_open(error.clone(), results);
             }
             return;
         }
@@ -239,7 +234,7 @@ impl<D: Documents> Records<D> {
                 }
                 Run::Unchanged => part.finish(results),
                 Run::Again => open.push(part),
-                Run::Failed(error) => part.fail(error, true, results),
+                Run::Failed(error) => part.fail_open(error, results),
             }
         }
         let replaced = self.replace(writes, until).await;
@@ -306,7 +301,7 @@ impl<D: Documents> Records<D> {
                 part.asked = unknown.copied().collect();
                 return Some(part);
             }
-            Replaced::Rejected(error) => part.fail(error, true, results),
+            Replaced::Rejected(error) => part.fail_open(error, results),
             // The version that is known stays: the next write replaces the same one, or finds another.
             Replaced::Unknown(error) => part.fail(error, false, results),
         }

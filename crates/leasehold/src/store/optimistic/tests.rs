@@ -63,6 +63,8 @@ enum WriteFault {
     Lost,
     /// The next one arrives twice.
     Repeated,
+    /// The same, and in between another client writes what was there before.
+    Overwritten,
     /// All are held back.
     HeldBack,
 }
@@ -100,6 +102,16 @@ impl InMemory {
             }
             let receivers = write.messages.iter().map(|message| message.0);
             *lock(&self.receivers) = receivers.collect();
+            if *fault == Some(WriteFault::Overwritten) {
+                *fault = None;
+                let entry = texts.get_mut(&write.key).unwrap();
+                entry.0 += 2;
+                return Replaced::Conflict(Some(Document {
+                    version: Version(entry.0.to_string()),
+                    text: Some(entry.1.clone()),
+                    age: Duration::ZERO,
+                }));
+            }
             match write.text {
                 Some(text) => drop(texts.insert(write.key, (version + 1, text))),
                 None => drop(texts.remove(&write.key)),
@@ -482,6 +494,19 @@ async fn a_write_that_a_proxy_sends_twice_is_applied_once() {
     client.loses(Op::release(client.lease)).await;
 }
 
+/// The refusal comes at the end of the time for the request.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_sent_twice_and_overwritten_is_not_called_refused() {
+    let mut documents = InMemory::default();
+    let first = TestClient::new(&documents, 1, 0);
+    assert!(first.acquires().await);
+    documents.reply_delay = OpenOptions::default().response_timeout / 4 * 3;
+    let late = TestClient::new(&documents, 1, 0);
+    *lock(&documents.fault) = Some(WriteFault::Overwritten);
+    late.loses(Op::release(first.lease)).await;
+    assert_eq!(*lock(&documents.fault), None);
+}
+
 /// All together take longer than a response timeout, and each call less.
 #[tokio::test(start_paused = true)]
 async fn a_long_batch_needs_no_faster_store_than_a_short_one() {
@@ -520,7 +545,9 @@ async fn a_document_that_is_full_is_renewed_and_released() {
         number: 2,
         ..client.lease
     };
-    let Reply::Rejected(error) = client.send(wait(lease)).await else {
+    // It has not seen the document before, so no write of it is refused.
+    let fresh = TestClient::new(&documents, 1, 0);
+    let Reply::Rejected(error) = fresh.send(wait(lease)).await else {
         panic!("there is room");
     };
     assert!(error.to_string().contains("would be longer"), "{error}");
