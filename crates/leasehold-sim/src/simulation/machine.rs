@@ -19,6 +19,8 @@ pub(super) struct Machine {
     /// Whether the connection exists on the client's side, and as far as the store knows.
     pub(super) connected: bool,
     pub(super) store_open: bool,
+    /// Whether the store can notify its client, which otherwise may not wait in the queue.
+    pub(super) can_wait: bool,
     pub(super) stopped: bool,
     /// The messages that came while the process was stopped, and whether there is a new connection since.
     pub(super) mailbox: Vec<(u64, Message)>,
@@ -42,6 +44,7 @@ impl Machine {
             connection: 0,
             connected: false,
             store_open: false,
+            can_wait: setup.has_queue(),
             stopped: false,
             mailbox: Vec::new(),
             interrupted: false,

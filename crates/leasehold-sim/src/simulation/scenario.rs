@@ -56,7 +56,10 @@ impl Simulation {
                 self.schedule(delay, Event::Reconnect { machine: 1 });
                 (1, soon)
             }
-            Scenario::LeavingHead => {
+            Scenario::LeavingHead | Scenario::RefusedHead => {
+                if scenario == Scenario::RefusedHead {
+                    self.refuse_to_wait(1)?;
+                }
                 self.with(1, SimulatedClient::leave);
                 self.pass(delay)?;
                 self.with(0, SimulatedClient::leave);
@@ -260,6 +263,18 @@ impl Simulation {
         while self.time < until {
             self.step()?;
         }
+        Ok(())
+    }
+
+    /// The next request of a waiter finds that the store cannot notify it.
+    fn refuse_to_wait(&mut self, machine: usize) -> Result<(), Violation> {
+        self.machines[machine].can_wait = false;
+        for is_requesting in [true, false] {
+            while self.is_requesting(machine) != is_requesting {
+                self.step()?;
+            }
+        }
+        self.machines[machine].can_wait = true;
         Ok(())
     }
 

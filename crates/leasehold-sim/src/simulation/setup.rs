@@ -76,6 +76,8 @@ pub enum Scenario {
     LostGrant,
     /// The head gives up. Then the holder releases.
     LeavingHead,
+    /// The same, after the store could not notify the head for a while, and refused its request to wait.
+    RefusedHead,
     /// A request of a waiter that gave up reaches the store after its release. Then the holder releases.
     LateRequest,
     /// The notice of a grant to the head is kept, until that has ended and the head holds by a later grant.

@@ -128,7 +128,9 @@ impl Simulation {
     /// Applies an operation and sends its notices. The checker observes both.
     pub(super) fn apply(&mut self, mut op: Op) -> Result<(Outcome, StoreTime), Violation> {
         if let Op::Acquire(request) = &mut op {
-            request.wait &= self.setup.has_queue();
+            let mut machines = self.machines.iter();
+            let requester = machines.find(|machine| machine.id == request.lease.client);
+            request.wait &= requester.map_or(self.setup.has_queue(), |machine| machine.can_wait);
         }
         let environment = self.environment();
         let now = environment.now;

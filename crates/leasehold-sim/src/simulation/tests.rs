@@ -165,6 +165,7 @@ fn each_fault_costs_no_more_than_promised() {
         Scenario::DeadHolder,
         Scenario::LostGrant,
         Scenario::LeavingHead,
+        Scenario::RefusedHead,
         Scenario::LateRequest,
         Scenario::LateNotice,
         Scenario::SlowNetwork,
