@@ -26,6 +26,8 @@ pub(super) struct Attempt {
 pub(super) struct Unknown {
     pub(super) first: Instant,
     pub(super) last: Instant,
+    /// Whether the last one is the only request by which the store may know the id.
+    pub(super) is_only: bool,
 }
 
 /// The last request whose reply was a place in the queue.
@@ -62,12 +64,16 @@ impl Attempt {
     /// Notes that a request is sent.
     pub(super) fn send(&mut self, now: Instant) -> InFlight {
         let earlier = self.unknown;
-        let first = earlier.map_or(now, |unknown| unknown.first);
-        self.unknown = Some(Unknown { first, last: now });
+        let known = std::mem::replace(&mut self.known, true);
+        self.unknown = Some(Unknown {
+            first: earlier.map_or(now, |unknown| unknown.first),
+            last: now,
+            is_only: !known,
+        });
         InFlight {
             sent: now,
             earlier,
-            known: std::mem::replace(&mut self.known, true),
+            known,
         }
     }
 
@@ -115,7 +121,7 @@ impl Attempt {
     pub(super) fn late_release(&self, ttl: Ttl) -> Option<LateRelease> {
         self.unknown.map(|unknown| LateRelease {
             at: unknown.last.after(ttl.as_duration()),
-            single: unknown.first == unknown.last,
+            single: unknown.is_only,
         })
     }
 }
