@@ -92,15 +92,16 @@ impl Drop for Owned {
         // On a thread of its own: a runtime must not end inside another.
         let finish = std::thread::Builder::new().name("leasehold-end".into());
         let spawned = finish.spawn(move || {
-            if let Some(client) = client {
-                // A lease that is not released by then expires.
-                let _ = runtime.block_on(client.shutdown(FLUSH_TIMEOUT));
+            if let Some(client) = client
+                && let Err(error) = runtime.block_on(client.shutdown(FLUSH_TIMEOUT))
+            {
+                tracing::warn!(%error, "releases were cut off; the locks are free when their leases expire");
             }
             let _ = sender.send(());
             runtime.shutdown_background();
         });
         match spawned {
-            Ok(_) => drop(done.recv_timeout(FLUSH_TIMEOUT)),
+            Ok(_) => drop(done.recv_timeout(FLUSH_TIMEOUT * 2)),
             Err(error) => {
                 tracing::warn!(%error, "releases were cut off; the locks are free when their leases expire");
             }
