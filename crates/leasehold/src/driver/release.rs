@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::record::queue;
 use leasehold_core::release::{ReleaseProgress, ReleaseReply};
 use leasehold_core::{
     AbandonedLease, Instant, LateRelease, MinHold, Op, Outcome, PendingReleases, ReleaseOrder,
@@ -21,8 +22,8 @@ use super::primitives::{Mutex, lock, report};
 use crate::store::{Key, Reply, Request};
 use crate::{Durability, Error};
 
-/// How much longer an abandoned lease is released in a store that counts leases from sight: after an outage, whoever
-/// sees it first waits for another ttl.
+/// How much longer a lease is released in a store that counts leases from sight: after an outage, whoever sees it first
+/// waits for another ttl.
 const OUTAGE_MAX: Duration = Duration::from_secs(60);
 
 /// The releases that the store has not confirmed.
@@ -134,11 +135,8 @@ pub(crate) fn abandon(
         ReleaseOrder::Behind => driver.batcher.post(request.clone()),
         ReleaseOrder::Any => driver.batcher.post_unordered(request.clone()),
     };
-    let expires = context.clock.now().after(ttl.as_duration());
-    let expires = match context.store.capabilities().kind.counts_from_sight() {
-        true => expires.after(OUTAGE_MAX),
-        false => expires,
-    };
+    // It may wait in the queue.
+    let expires = context.clock.now().after(queue::retention(ttl));
     finish(
         driver,
         Release::new(request, None),
@@ -157,8 +155,17 @@ pub(crate) fn finish(
     expires: Instant,
     late: Option<LateRelease>,
 ) {
+    let expires = forgotten(driver, expires);
     let number = driver.releases.begin(release, expires, late);
     await_replies(driver, [(number, reply)]);
+}
+
+/// When the store has forgotten a lease by itself that `expires` then.
+pub(super) fn forgotten(driver: &Driver, expires: Instant) -> Instant {
+    match driver.context.store.capabilities().kind.counts_from_sight() {
+        true => expires.after(OUTAGE_MAX),
+        false => expires,
+    }
 }
 
 /// The same for a caller that waits for the last reply, or for the failure of its note. Without the caller, it goes on.

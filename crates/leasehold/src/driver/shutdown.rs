@@ -70,7 +70,7 @@ fn release_batch(driver: &Arc<Driver>, leases: &[Arc<ActiveLease>], now: Instant
         let reply = driver.batcher.post(release.request(now));
         let late = lease.late_release();
         let late = late.map(|at| LateRelease { at, single: false });
-        let expires = now.after(ttl.as_duration());
+        let expires = release::forgotten(driver, now.after(ttl.as_duration()));
         (driver.releases.begin(release, expires, late), reply)
     };
     let posted: Vec<_> = leases.iter().map(post).collect();

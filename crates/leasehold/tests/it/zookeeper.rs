@@ -57,7 +57,7 @@ async fn whichever_server_is_killed_the_others_go_on() {
 
 /// Nobody knows when the lease is over, because that is counted from when another client sees it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_without_a_reply_is_released_even_if_an_outage_lasts_beyond_its_ttl() {
+async fn leases_are_released_even_if_an_outage_lasts_beyond_their_ttl() {
     let server = ZookeeperServer::start();
     let proxy = Proxy::before_port(server.port(0));
     let [direct, proxied] = [server.port(0), proxy.port()].map(|port| format!(":{port}"));
@@ -73,12 +73,14 @@ async fn a_grant_without_a_reply_is_released_even_if_an_outage_lasts_beyond_its_
         _ => false,
     })
     .await;
+    let held = far.mutex("held").unwrap().lock().await.unwrap();
     let near = Client::connect(&server.url()).await.unwrap();
-    let observed = near.mutex("a").unwrap();
+    let [observed, other] = ["a", "held"].map(|name| near.mutex(name).unwrap());
     proxy.swallow(Way::ToClient);
     let granted = tokio::spawn(async move { mutex.lock().await });
     eventually_async(SOON, async || observed.inspect().await.unwrap().is_some()).await;
     proxy.swallow(Way::Both);
+    drop(held);
     granted.abort();
     // The limit for its reply may be over.
     assert!(!matches!(granted.await, Ok(Ok(_))));
@@ -86,7 +88,9 @@ async fn a_grant_without_a_reply_is_released_even_if_an_outage_lasts_beyond_its_
     assert_eq!(left.unwrap_err().kind(), ErrorKind::Unreachable);
     proxy.go_on();
     assert!(far.shutdown(SOON).await.is_ok());
-    assert!(observed.inspect().await.unwrap().is_none());
+    for mutex in [observed, other] {
+        assert!(mutex.inspect().await.unwrap().is_none());
+    }
 }
 
 /// The nodes of the clients end with a session, and are made anew in the next one.
