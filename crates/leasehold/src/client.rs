@@ -406,7 +406,7 @@ impl Client {
     }
 
     /// Releases every lease that is still held, in batches, ends all waits, and waits until the store has
-    /// confirmed the releases, also those of guards that were dropped before. The guards read lost. No clone of this client
+    /// confirmed the releases, also those of guards that were dropped before or are being released. The guards read lost. No clone of this client
     /// can acquire a lock afterwards: present and later waiters get [`ErrorKind::ShutDown`]. The nodes of a watchdog forget
     /// the client. Returns the number of leases that were held and are released.
     ///
@@ -414,9 +414,11 @@ impl Client {
     /// service that lets its work end accepts no more work, releases its leaderships, waits for the work, and then shuts
     /// down.
     ///
+    /// What a request without a reply acquires behind the shutdown expires by itself, and so does a lease that was lost before.
+    ///
     /// Without a shutdown, dropped guards release in the background, and a program that returns from `main`
-    /// waits up to two seconds for them. A program that ends by [`std::process::exit`] or by a signal does not wait: its
-    /// locks are free when their leases expire.
+    /// waits up to two seconds for them, unless it has a client in a static, which is never dropped. A program that ends by
+    /// [`std::process::exit`] or by a signal does not wait: its locks are free when their leases expire.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -443,18 +445,24 @@ impl Client {
     }
 
     fn unreleased(&self, timeout: Duration) -> Error {
-        let unconfirmed = self.driver.releases.unconfirmed();
+        let (unconfirmed, calls) = (
+            self.driver.releases.unconfirmed(),
+            self.driver.releases.calls(),
+        );
         let names = unconfirmed
             .iter()
-            .map(|release| release.key().name.as_str());
-        let listed: Vec<_> = names.take(NAMES_LISTED).collect();
+            .map(|release| release.key().name.to_string());
+        let mut listed: Vec<_> = names.take(NAMES_LISTED).collect();
         let more = match unconfirmed.len() - listed.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
+        if calls > 0 {
+            listed.insert(0, format!("those of {calls} unfinished calls"));
+        }
         let message = format!(
             "{} of its locks could not be released within {timeout:?}: {}{more}; their leases end them",
-            unconfirmed.len(),
+            unconfirmed.len() + calls,
             listed.join(", "),
         );
         let error = Error::new(ErrorKind::Unreachable, message);

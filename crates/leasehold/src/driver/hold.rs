@@ -241,6 +241,7 @@ impl Hold {
                 _ => Ok(()),
             };
         };
+        let _call = self.driver.releases.call();
         let last = release.is_last();
         let reply = {
             let posted = reply.ok_or_else(|| release.request(self.driver.context.clock.now()));

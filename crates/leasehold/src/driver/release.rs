@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_core::record::queue;
@@ -30,7 +31,9 @@ const OUTAGE_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct Releases {
     state: Mutex<ReleasesState>,
-    /// Notified when every release is confirmed or given up.
+    /// How many calls are under way that may begin one.
+    calls: AtomicUsize,
+    /// Notified when every release is confirmed or given up, and when no call is under way.
     idle: Notify,
     /// Notified when a release is to be sent again earlier than the others.
     earlier: Arc<Notify>,
@@ -96,15 +99,28 @@ impl Releases {
         lock(&self.state).pending.unconfirmed().cloned().collect()
     }
 
-    /// Waits until every release is confirmed or given up.
+    /// Waits until every release is confirmed or given up, also those of the calls that are under way.
     pub(crate) async fn idle(&self) {
         loop {
             let idle = self.idle.notified();
-            if lock(&self.state).pending.unconfirmed().len() == 0 {
+            // In this order: a call begins its release before it ends.
+            let calls = self.calls();
+            if calls == 0 && lock(&self.state).pending.unconfirmed().len() == 0 {
                 return;
             }
             idle.await;
         }
+    }
+
+    /// How many calls are under way that may begin a release.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Begins a call that may begin a release: a shutdown waits for its end.
+    pub(crate) fn call(&self) -> Call<'_> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        Call(self)
     }
 
     /// Adds a release that was posted, and returns its number.
@@ -115,6 +131,17 @@ impl Releases {
         late: Option<LateRelease>,
     ) -> u64 {
         lock(&self.state).pending.begin(release, expires, late)
+    }
+}
+
+/// A call that may begin a release.
+pub(crate) struct Call<'a>(&'a Releases);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if self.0.calls.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.idle.notify_waiters();
+        }
     }
 }
 

@@ -364,6 +364,22 @@ async fn a_shutdown_waits_for_the_release_of_an_acquisition_in_flight() {
     assert_eq!(acquiring.await.unwrap_err().kind(), ErrorKind::ShutDown);
 }
 
+#[tokio::test]
+async fn a_shutdown_waits_for_a_release_that_another_task_waits_for() {
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    harness.recorder.set(Valve::ClosedBefore);
+    let release = spawn_polled(guard.release());
+    harness.recorder.until_stopped().await;
+    let client = harness.client.clone();
+    let shutdown = spawn_polled(async move { client.shutdown(SECOND).await });
+    settle().await;
+    assert!(!shutdown.is_finished());
+    harness.recorder.set(Valve::Open);
+    assert_eq!(soon(shutdown).await.unwrap(), 0);
+    soon(release).await.unwrap();
+}
+
 /// As in a store whose clients cannot be notified.
 #[tokio::test]
 async fn an_upgrade_that_cannot_wait_in_the_queue_is_repeated() {

@@ -19,6 +19,8 @@ pub(super) async fn try_acquire(
     let Some((contender, past_the_queue)) = attempt(driver, request) else {
         return Ok(Acquired::Refused);
     };
+    // A shutdown does not find it in the queue.
+    let _call = driver.releases.call();
     let acquired = contender.run(&mut None).await?;
     Ok(unless_overtaken(driver, request, past_the_queue, acquired))
 }

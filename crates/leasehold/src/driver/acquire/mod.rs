@@ -146,6 +146,7 @@ fn no_reply_in_time(driver: &Driver, key: &Key) -> Error {
 /// Asks the store for the run of a task that has left the queue, because a run of its slot was completed.
 async fn ask(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
     let contender = Contender::new(driver, request, false, None);
+    let _call = driver.releases.call();
     contender.run(&mut None).await
 }
 

@@ -77,6 +77,7 @@ async fn round(
     requests: &[AcquireRequest],
     held: &mut Vec<Hold>,
 ) -> Result<()> {
+    let _call = driver.releases.call();
     let attempts = begin(driver, requests)?;
     let mut is_refused = false;
     for (request, attempted) in requests.iter().zip(attempts) {
