@@ -8,8 +8,8 @@ use leasehold_testkit::{OutputLines, RedisServer, eventually};
 use rustix::io::ioctl_fionbio;
 
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, fill, finish, kill, lives, rises, stderr, stdout,
-    within_deadline,
+    Fixture, RunToEnd, Running, SOON, assert_like, fill, finish, kill, lives, rises, stderr,
+    stdout, within_deadline,
 };
 
 /// A command with a child of its own that ignores TERM, so that only KILL ends it. It writes down
@@ -88,10 +88,7 @@ fn a_fixed_lease_stops_the_command_before_it_ends() {
     let fixture = Fixture::new();
     let run = Running::start(fixture.run_script(&["--lease", "9s", "job"], STUBBORN));
     let printed = is_stopped(&fixture, run);
-    assert!(
-        printed.contains("job: its fixed lease (--lease) ends in "),
-        "{printed}"
-    );
+    assert_like(&printed, "[..]job: its fixed lease (--lease) ends in [..]");
     let deadline = fixture.line_of("deadline").parse().unwrap();
     last_beat_before(&fixture, Duration::from_millis(deadline));
 }

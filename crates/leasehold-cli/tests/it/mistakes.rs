@@ -7,7 +7,7 @@ use leasehold_testkit::{Masters, RedisServer, SentinelSet, free_port};
 
 use crate::containers::contained;
 use crate::stores::http_server;
-use crate::tools::{Fixture, RunToEnd, stderr, stdout};
+use crate::tools::{Fixture, RunToEnd, is_like, stderr, stdout};
 
 /// The calls and their messages.
 const MISTAKES: &str = include_str!("mistakes.txt");
@@ -37,18 +37,6 @@ fn check(fixture: &Fixture, section: &str, variables: &[(&str, &str)]) {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-}
-
-/// Whether a text is a pattern in which `[..]` stands for any text.
-fn is_like(text: &str, pattern: &str) -> bool {
-    let Some((begin, rest)) = pattern.split_once("[..]") else {
-        return text == pattern;
-    };
-    let Some(text) = text.strip_prefix(begin) else {
-        return false;
-    };
-    let mut ends = text.char_indices().map(|(at, _)| &text[at..]).chain([""]);
-    ends.any(|end| is_like(end, rest))
 }
 
 /// The directory of a fixture.

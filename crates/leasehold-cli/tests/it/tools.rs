@@ -320,6 +320,24 @@ pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Checks that a text is like a pattern, in which `[..]` stands for any text.
+#[track_caller]
+pub(crate) fn assert_like(text: &str, pattern: &str) {
+    assert!(is_like(text, pattern), "{text:?} is not like {pattern:?}");
+}
+
+/// Whether a text is like a pattern, in which `[..]` stands for any text.
+pub(crate) fn is_like(text: &str, pattern: &str) -> bool {
+    let Some((begin, rest)) = pattern.split_once("[..]") else {
+        return text == pattern;
+    };
+    let Some(text) = text.strip_prefix(begin) else {
+        return false;
+    };
+    let mut ends = text.char_indices().map(|(at, _)| &text[at..]).chain([""]);
+    ends.any(|end| is_like(end, rest))
+}
+
 /// Fills a pipe.
 pub(crate) fn fill(writer: &mut PipeWriter) {
     ioctl_fionbio(&*writer, true).unwrap();

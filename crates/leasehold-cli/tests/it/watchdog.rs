@@ -6,7 +6,9 @@ use std::process::{Child, Stdio};
 use leasehold_testkit::eventually;
 
 use crate::schema::checked;
-use crate::tools::{Fixture, RunToEnd, Running, SOON, fill, kill, lives, stderr, stdout};
+use crate::tools::{
+    Fixture, RunToEnd, Running, SOON, assert_like, fill, kill, lives, stderr, stdout,
+};
 
 /// A node in a fixture. It ends with the test.
 pub(crate) struct Node {
@@ -201,10 +203,7 @@ fn a_node_that_does_not_serve_the_store_is_named_with_its_stores() {
     let output = run(&["--watchdog-required", "job"]);
     assert_eq!(output.status.code(), Some(125));
     let words = stderr(&output);
-    assert!(
-        words.contains(&not_served) && words.contains(&served),
-        "{words}"
-    );
+    assert_like(&words, &format!("[..]{not_served}[..]{served}[..]"));
     let output = run(&["--watchdog-store", &server.url(), "job"]);
     assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
 }
