@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::schema::checked;
-use crate::tools::{Fixture, RunToEnd, SOON, assert_like, code, finish, kill, stderr, stdout};
+use crate::tools::{EndsWith, Fixture, RunToEnd, SOON, assert_like, kill, stderr, stdout};
 use leasehold_testkit::{Proxy, RedisServer, eventually};
 use rustix::fs::{FlockOperation, fcntl_lock};
 
@@ -37,8 +37,7 @@ fn a_run_has_the_code_and_the_output_of_its_command() {
         (&["job"], &itself, 125, "", "could wait for itself"),
         (&["job"], &no_stderr, 6, "", ""),
     ] {
-        let output = fixture.run_script(args, script).run_to_end();
-        assert_eq!(output.status.code(), Some(code), "{script}");
+        let output = fixture.run_script(args, script).ends_with(code);
         assert_eq!(stdout(&output), out, "{script}");
         let text = stderr(&output);
         assert!(text.contains(err), "{script}: {text}");
@@ -89,7 +88,7 @@ fn a_lock_stays_taken_for_its_minimum_hold() {
     for expected in [0, 3] {
         let args = ["--at-least", "1h", "--label", "nightly", "job"];
         let script = format!("exit {expected}");
-        assert_eq!(code(&mut fixture.run_script(&args, &script)), expected);
+        fixture.run_script(&args, &script).ends_with(expected);
         let (refused, text) = printed(&["run", "-n", "job", "true"]);
         assert_eq!(refused, Some(75));
         assert!(text.contains("job is free in 59m "), "{text}");
@@ -140,8 +139,7 @@ fn a_short_wait_is_one_attempt() {
     // The first request has timed out, and is followed by others.
     eventually(SOON, || proxy.counted(record) > 1);
     proxy.deliver();
-    let output = finish(run);
-    assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
+    let output = run.ends_with(124);
     assert!(stderr(&output).contains("waited 500ms, the command was not run"));
     holder.terminate();
 }
@@ -153,11 +151,7 @@ fn many_runs_at_once_on_one_file_all_get_their_turn() {
     std::fs::create_dir(fixture.path("leasehold")).unwrap();
     let file = std::fs::File::create(fixture.path("leasehold/locks.db")).unwrap();
     fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
-    let refused = fixture
-        .run_script(&["--no-wait", "job"], "true")
-        .run_to_end();
-    assert_eq!(refused.status.code(), Some(125));
-    let told = stderr(&refused);
+    let told = fixture.messages(&["--no-wait", "job"], 125);
     assert!(told.contains("keeps the file locked"), "{told}");
     let start = |_| {
         let mut run = fixture.run_script(&["-v", "-w", "100s", "job"], "echo ran >> ran");
@@ -165,7 +159,7 @@ fn many_runs_at_once_on_one_file_all_get_their_turn() {
     };
     let mut runs: Vec<_> = (0..RUNS).map(start).collect();
     for run in &mut runs {
-        // It keeps its end of the pipe for `finish`.
+        // It keeps its end of the pipe for `ends_with`.
         let pipe = run.stderr.as_mut().unwrap();
         let mut letter = [0];
         while letter != *b"\n" {
@@ -178,8 +172,7 @@ fn many_runs_at_once_on_one_file_all_get_their_turn() {
     }
     drop(file);
     for run in runs {
-        let output = finish(run);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        run.ends_with(0);
     }
     assert_eq!(fixture.read("ran"), "ran\n".repeat(RUNS));
 }
@@ -232,8 +225,7 @@ fn background_processes_that_end_together_with_the_command_are_not_reported() {
 fn background_processes_are_reported_or_waited_for() {
     let fixture = Fixture::new();
     let script = "(until test -e go-on; do sleep 0.02; done; sleep 0.3; echo late >> out) > /dev/null 2>&1 &";
-    let output = fixture.run_script(&["job"], script).run_to_end();
-    assert_eq!(output.status.code(), Some(0));
+    let output = fixture.run_script(&["job"], script).ends_with(0);
     assert!(stderr(&output).contains(" of the command run"));
     assert!(!fixture.is_held("job"));
     fixture.write("go-on");
@@ -244,9 +236,8 @@ fn background_processes_are_reported_or_waited_for() {
         (1, "1 background process of"),
         (2, "2 background processes of"),
     ] {
-        let output = fixture
-            .run_script(&["job"], &one.repeat(count))
-            .run_to_end();
+        let mut command = fixture.run_script(&["job"], &one.repeat(count));
+        let output = command.run_to_end();
         let text = stderr(&output);
         let fix = "; add --wait-all if it needs the lock\n";
         assert!(text.contains(told) && text.ends_with(fix), "{text}");
@@ -260,13 +251,12 @@ fn background_processes_are_reported_or_waited_for() {
     }
 
     // A lock that does not cover the work is not a detail.
-    let output = fixture.run_script(&["-q", "job"], script).run_to_end();
-    assert_eq!(output.status.code(), Some(0));
+    let output = fixture.run_script(&["-q", "job"], script).ends_with(0);
     assert!(stderr(&output).contains(" of the command run"));
     eventually(SOON, || fixture.read("out") == "late\nlate\n");
 
-    let mut waiting = fixture.run_script(&["--wait-all", "job"], script);
-    assert_eq!(code(&mut waiting), 0);
+    let mut run = fixture.run_script(&["--wait-all", "job"], script);
+    run.ends_with(0);
     assert_eq!(fixture.read("out"), "late\nlate\nlate\n");
 }
 

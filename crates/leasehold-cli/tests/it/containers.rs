@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::tools::{Fixture, Running, code, stderr, stdout, through};
+use crate::tools::{EndsWith, Fixture, Running, stderr, stdout, through};
 
 /// A command in a mount namespace of its own, after a shell has set it up. Without the right to do that it is also in a
 /// user namespace.
@@ -35,17 +35,16 @@ fn containers_with_boot_ids_of_their_own_share_the_locks() {
     let first = fixture.run_script(&["--ttl", "1h", "job"], script);
     let first = Running::start(with_boot_id(&fixture, 1, &first));
     let try_it = fixture.run_script(&["-n", "job"], "echo in >> second");
-    assert_eq!(code(&mut with_boot_id(&fixture, 2, &try_it)), 75);
+    with_boot_id(&fixture, 2, &try_it).ends_with(75);
     // So does the host, which has the boot id of the kernel.
-    assert_eq!(code(&mut fixture.run_script(&["-n", "job"], "true")), 75);
+    fixture.run_script(&["-n", "job"], "true").ends_with(75);
     let doctor = fixture.leasehold(["doctor"]);
     let report = with_boot_id(&fixture, 2, &doctor).output().unwrap();
     assert!(stdout(&report).contains("another boot id"), "{report:?}");
     fixture.write("go-on");
-    let output = first.finish();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = first.ends_with(0);
     assert_eq!(stderr(&output), "");
-    assert_eq!(code(&mut with_boot_id(&fixture, 3, &try_it)), 0);
+    with_boot_id(&fixture, 3, &try_it).ends_with(0);
     assert_eq!(fixture.read("second"), "in\n");
 }
 
@@ -55,8 +54,8 @@ fn a_file_that_is_a_mount_by_itself_is_refused() {
     let fixture = Fixture::new();
     let store = |name: &str| format!("sqlite:{}", fixture.path(name).display());
     let outside = store("outside.db");
-    let warm = fixture.leasehold(["run", "--store", &outside, "job", "--", "true"]);
-    assert_eq!(code(&mut { warm }), 0);
+    let mut command = fixture.leasehold(["run", "--store", &outside, "job", "--", "true"]);
+    command.ends_with(0);
     std::fs::write(fixture.path("in side.db"), "").unwrap();
     let set_up = format!(
         "mount --bind {} '{}'",
@@ -65,12 +64,10 @@ fn a_file_that_is_a_mount_by_itself_is_refused() {
     );
     let inside = store("in side.db");
     let run = fixture.leasehold(["run", "--store", &inside, "job", "--", "true"]);
-    let output = contained(&set_up, &run).output().unwrap();
-    assert_eq!(output.status.code(), Some(125));
+    let output = contained(&set_up, &run).ends_with(125);
     let words = "mount its directory instead of the file";
     assert!(stderr(&output).contains(words), "{}", stderr(&output));
     let doctor = fixture.leasehold(["doctor", "--store", &inside]);
-    let output = contained(&set_up, &doctor).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    let output = contained(&set_up, &doctor).ends_with(2);
     assert!(stdout(&output).contains(words), "{}", stdout(&output));
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold_testkit::eventually;
 
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, assert_like, children_of, finish, kill, lives, parent_of,
+    EndsWith, Fixture, Running, SOON, assert_like, children_of, finish, kill, lives, parent_of,
     stderr, through, zombies_of,
 };
 
@@ -116,7 +116,7 @@ fn a_guardian_that_is_stopped_before_its_first_report_goes_on() {
     let fixture = Fixture::new();
     let run = fixture.run_script(&["job"], "sleep 1").spawn().unwrap();
     stop_new_guardian(run.id());
-    assert!(finish(run).status.success());
+    run.ends_with(0);
 }
 
 /// As by a terminal, which stops the runner and not the guardian.
@@ -135,7 +135,7 @@ fn a_runner_that_is_stopped_before_the_command_begins_loses_it_in_time() {
     let child = fixture.read("child").trim().to_owned();
     eventually(SOON, || child.is_empty() || !lives(&child));
     kill("CONT", run.id());
-    assert_eq!(finish(run).status.code(), Some(122));
+    run.ends_with(122);
 }
 
 #[test]
@@ -199,8 +199,7 @@ fn a_command_that_cannot_be_guarded_is_not_run() {
         (&hidden[..], "the guardian of the command cannot be started"),
         (&foreign, "another pid namespace"),
     ] {
-        let output = through(wrapper, &run).run_to_end();
-        assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
+        let output = through(wrapper, &run).ends_with(125);
         assert!(stderr(&output).contains(reason), "{}", stderr(&output));
         assert!(output.stdout.is_empty(), "{output:?}");
         assert!(!fixture.is_held("job"));
@@ -251,6 +250,6 @@ fn a_wait_that_times_out_leaves_no_request_behind() {
     let over = Duration::from_millis(2_500);
     eventually(SOON, || begun.elapsed() > over);
     server.cont();
-    assert_eq!(finish(waiting).status.code(), Some(124));
+    waiting.ends_with(124);
     assert!(!fixture.is_held("job"));
 }

@@ -11,7 +11,8 @@ use crate::job_records::jobs;
 use crate::jobs::start;
 use crate::schema::checked;
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, assert_like, code, finish, kill, spawn_piped, stderr, stdout,
+    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, finish, kill, spawn_piped, stderr,
+    stdout,
 };
 
 const NAME: &str = "scheduler";
@@ -117,8 +118,9 @@ fn a_candidate_campaigns_again_until_a_signal_ends_it() {
     elect.terminate();
     assert_eq!(fixture.read("terms").lines().count(), 3);
     // Without it, the exit code is that of the command.
-    let mut once = fixture.leasehold(["elect", NAME, "--value", "a", "--", "sh", "-c", "exit 7"]);
-    assert_eq!(code(&mut once), 7);
+    let mut command =
+        fixture.leasehold(["elect", NAME, "--value", "a", "--", "sh", "-c", "exit 7"]);
+    command.ends_with(7);
 }
 
 /// The status line of a reply to a probe, and the text.
@@ -154,8 +156,7 @@ fn a_probe_fails_while_a_command_runs_on_without_its_leadership() {
         "405 Method Not Allowed"
     );
     // A second endpoint at the same address.
-    let taken = candidate(&fixture, "c", &["--health", &address]).run_to_end();
-    assert_eq!(taken.status.code(), Some(125));
+    let taken = candidate(&fixture, "c", &["--health", &address]).ends_with(125);
     assert_like(&stderr(&taken), "[..]the port is taken[..]");
     fixture.revoke(NAME);
     let lost = "the leadership is lost, and the command still runs";
@@ -202,8 +203,8 @@ fn events_are_printed_as_they_happen() {
     assert_eq!(event("queue")["waiters"], 0);
     fixture.write("go-on");
     event("released");
-    assert_eq!(finish(waiting).status.code(), Some(0));
-    assert_eq!(leader.finish().status.code(), Some(122));
+    waiting.ends_with(0);
+    leader.ends_with(122);
     kill("TERM", watch.id());
     watch.wait().unwrap();
 }
@@ -252,7 +253,7 @@ fn completed_runs_for_a_key_are_printed_for_it_only() {
     }
     text.after("  migrate  free");
 
-    let run = |args: &[&str]| assert_eq!(code(&mut start(fixture, args)), 0);
+    let run = |args: &[&str]| start(fixture, args).ends_with(0);
     let recorded = |key: Value| {
         let listed = checked("jobs", &stdout(&jobs(fixture, &["--json"])));
         let mut runs = listed["jobs"].as_array().unwrap().iter();
@@ -278,8 +279,7 @@ fn completed_runs_for_a_key_are_printed_for_it_only() {
     assert_eq!(text.after("  migrate  run "), completion);
 
     // A run that is repeated, because its record was removed.
-    let reset = jobs(fixture, &["--reset", "migrate", "--key", "v1"]);
-    assert_eq!(reset.status.code(), Some(0));
+    jobs(fixture, &["--reset", "migrate", "--key", "v1"]).ends_with(0);
     run(&["once", "migrate", "--key", "v1"]);
     let again = recorded("v1".into());
     assert_ne!(again, first);
@@ -353,7 +353,7 @@ fn events_are_printed_for_people() {
     eventually(SOON, || fixture.read("events").contains("  job  free\n"));
     let mut elect = fixture.leasehold(["elect", "job", "--value", "a\u{1b}:1"]);
     elect.args(["-c", "until grep -q leader events; do sleep 0.02; done"]);
-    assert_eq!(code(&mut elect), 0);
+    elect.ends_with(0);
     eventually(SOON, || {
         fixture.read("events").contains("  job  released, lease ")
     });

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::schema::checked;
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, assert_like, at_terminal, fill, finish, kill, rises,
+    EndsWith, Fixture, Running, SOON, assert_like, at_terminal, fill, finish, kill, rises,
     spawn_piped, stderr, stdout, through,
 };
 use crate::watchdog::Node;
@@ -323,9 +323,8 @@ fn a_stdin_that_has_ended_already_is_an_error() {
     std::fs::write(fixture.path("file"), "x\n").unwrap();
     for stdin in ["< /dev/null", "<&-", "< file"] {
         let script = format!("leasehold hold job {stdin}");
-        let output = fixture.shell(&script).run_to_end();
+        let output = fixture.shell(&script).ends_with(125);
         let text = stderr(&output);
-        assert_eq!(output.status.code(), Some(125), "{stdin}: {text}");
         assert_like(&text, "leasehold: job: stdin has ended already, [..]");
         assert_eq!(stdout(&output), "", "{stdin}");
     }
@@ -361,8 +360,7 @@ fn without_a_reader_the_lock_is_released() {
     eventually(SOON, || fixture.is_held("job"));
     drop(reader);
     let stdin = process.stdin.take();
-    let output = finish(process);
-    assert_eq!(output.status.code(), Some(141));
+    let output = process.ends_with(141);
     assert_eq!(
         stderr(&output),
         "leasehold: job: stdout was closed by its reader\n"
@@ -375,8 +373,7 @@ fn without_a_reader_the_lock_is_released() {
     command.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut process = command.stdout(OwnedFd::from(full)).spawn().unwrap();
     let stdin = process.stdin.take();
-    let output = finish(process);
-    assert_eq!(output.status.code(), Some(125));
+    let output = process.ends_with(125);
     assert_like(&stderr(&output), "[..]stdout cannot be written[..]");
     drop(stdin);
 }
@@ -504,7 +501,7 @@ fn a_terminal_is_a_caller_too() {
     }
     let mut keyboard = process.stdin.take().unwrap();
     keyboard.write_all(b"\x04").unwrap();
-    assert_eq!(finish(process).status.code(), Some(0));
+    process.ends_with(0);
     assert!(!fixture.is_held("job"));
     drop(keyboard);
     // Nobody else closes stdin there.
@@ -512,7 +509,7 @@ fn a_terminal_is_a_caller_too() {
     let Running { mut process, lines } = Running::start(terminal);
     let mut keyboard = process.stdin.take().unwrap();
     keyboard.write_all(b"\x03").unwrap();
-    assert_eq!(finish(process).status.code(), Some(130));
+    process.ends_with(130);
     // The end of the keyboard would be Ctrl-D, and the last output must have a reader.
     drop((keyboard, lines));
     assert!(!fixture.is_held("job"));

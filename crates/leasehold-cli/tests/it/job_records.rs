@@ -7,7 +7,7 @@ use leasehold_testkit::{RedisServer, eventually};
 
 use crate::jobs::start;
 use crate::schema::checked;
-use crate::tools::{Fixture, RunToEnd, SOON, assert_like, at_terminal, code, stderr, stdout};
+use crate::tools::{EndsWith, Fixture, RunToEnd, SOON, assert_like, at_terminal, stderr, stdout};
 
 pub(crate) fn jobs(fixture: &Fixture, args: &[&str]) -> Output {
     fixture.leasehold([&["jobs"], args].concat()).run_to_end()
@@ -33,11 +33,8 @@ fn jobs_are_listed_and_reset() {
         "a \u{202e}b",
         "nightly",
     ];
-    assert_eq!(code(&mut start(&fixture, &nightly)), 0);
-    assert_eq!(
-        code(&mut start(&fixture, &["once", "migrate", "--key", "v1"])),
-        0
-    );
+    start(&fixture, &nightly).ends_with(0);
+    start(&fixture, &["once", "migrate", "--key", "v1"]).ends_with(0);
     let table = stdout(&jobs(&fixture, &[]));
     let mut lines = table.lines();
     let header: Vec<_> = lines.next().unwrap().split_whitespace().collect();
@@ -87,15 +84,12 @@ fn records_are_reset(fixture: &Fixture) {
         assert_eq!(reset["reset"], removed, "{args:?}");
         assert_eq!(output.status.code(), Some(i32::from(!removed)), "{args:?}");
     }
-    assert_eq!(
-        code(&mut start(fixture, &["once", "migrate", "--key", "v1"])),
-        0
-    );
+    start(fixture, &["once", "migrate", "--key", "v1"]).ends_with(0);
     let reset = jobs(fixture, &["--reset", "migrate", "--key", "v1"]);
     assert!(stdout(&reset).contains("the run of migrate for v1 was removed"));
     for key in ["k1", "k2", "k3", "k4", "k5", "k6", "k7"] {
         let once = ["once", "-q", "--key", key, "migrate", "true"];
-        assert_eq!(code(&mut fixture.leasehold(once)), 0);
+        fixture.leasehold(once).ends_with(0);
     }
     let message = stdout(&jobs(fixture, &["--reset", "migrate"]));
     assert_eq!(message.matches("--key k").count(), 5, "{message}");
@@ -119,15 +113,9 @@ fn overdue_jobs_fail_a_check_and_are_metrics() {
         } else {
             37 * HOUR
         });
-        assert_eq!(
-            code(&mut start(&fixture, &["run", "--every", "1d", name])),
-            0
-        );
+        start(&fixture, &["run", "--every", "1d", name]).ends_with(0);
     }
-    assert_eq!(
-        code(&mut start(&fixture, &["once", "--key", "v1", "migrate"])),
-        0
-    );
+    start(&fixture, &["once", "--key", "v1", "migrate"]).ends_with(0);
     let check = |args: &[&str]| {
         let output = jobs(&fixture, &[&["--check"], args].concat());
         (
@@ -156,13 +144,10 @@ fn overdue_jobs_fail_a_check_and_are_metrics() {
 
     are_metrics(&fixture, now);
     // Another program that runs the job after that.
-    let late = fixture.leasehold(["run", "-q", "--every", "1d", "daily", "--", "true"]);
-    let late = { late }.run_to_end();
+    let mut late = fixture.leasehold(["run", "-q", "--every", "1d", "daily", "--", "true"]);
+    let message = stderr(&late.ends_with(0));
     let expected = "daily: the record is of a run of sh --every 1d, and this is true --every 1d; ";
-    assert!(
-        late.status.success() && stderr(&late).contains(expected),
-        "{late:?}"
-    );
+    assert!(message.contains(expected), "{message}");
     assert_eq!(check(&["daily"]).0, 0);
 }
 
@@ -240,7 +225,7 @@ fn an_anchor_in_local_time_has_a_hint() {
         assert_eq!(message.contains(hint), has_hint, "{message}");
         assert_eq!(message.contains("local time"), has_hint, "{message}");
         // A person may start it at any time.
-        assert_eq!(code(&mut fixture.leasehold(["jobs", "--reset", name])), 0);
+        fixture.leasehold(["jobs", "--reset", name]).ends_with(0);
         let message = stdout(&at_terminal(&start(&fixture, &daily)).run_to_end());
         assert!(
             message.contains("to undo that") && !message.contains("local time"),
@@ -256,8 +241,7 @@ fn a_second_run_at_one_time_of_the_timer_has_a_hint() {
     let server = RedisServer::options().clock_shim().start();
     let fixture = Fixture::with_store(server.url());
     let started = || {
-        let output = start(&fixture, &["run", "-q", "--every", "1d", "job"]).run_to_end();
-        assert_eq!(output.status.code(), Some(0));
+        let output = start(&fixture, &["run", "-q", "--every", "1d", "job"]).ends_with(0);
         stderr(&output)
     };
     assert_eq!(started(), "");
@@ -279,9 +263,9 @@ fn a_record_that_cannot_be_read_fails_a_check() {
     let (server, fixture) = Fixture::redis();
     for args in [&["run", "--every", "1d"][..], &["once", "--key", "v1"]] {
         let job = [args, &["bad"]].concat();
-        assert_eq!(code(&mut start(&fixture, &job)), 0);
+        start(&fixture, &job).ends_with(0);
     }
-    assert_eq!(jobs(&fixture, &["--check"]).status.code(), Some(0));
+    jobs(&fixture, &["--check"]).ends_with(0);
     let keys = ["", ":v1"].map(|key| format!("leasehold:{{default:bad}}:completion{key}"));
     for key in &keys {
         let record = server.cli(&["GET", key]);
@@ -299,7 +283,7 @@ fn a_record_that_cannot_be_read_fails_a_check() {
         server.cli(&["RPUSH", key, "garbage"]);
     }
     are_unreadable(&fixture);
-    assert_eq!(jobs(&fixture, &["--reset", "bad"]).status.code(), Some(0));
+    jobs(&fixture, &["--reset", "bad"]).ends_with(0);
     assert_eq!(server.cli(&["EXISTS", &keys[0]]).trim(), "0");
 }
 
@@ -312,9 +296,7 @@ fn are_unreadable(fixture: &Fixture) {
         (&[], 0, &["bad", "bad for v1"]),
         (&["--prometheus"], 0, &["bad", "bad for v1"]),
     ] {
-        let output = jobs(fixture, args);
-        let message = stderr(&output);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
+        let message = stderr(&jobs(fixture, args).ends_with(code));
         let unreadable = message.lines().filter(|line| line.ends_with(" removes it"));
         let unreadable: Vec<_> = unreadable.collect();
         assert_eq!(unreadable.len(), names.len(), "{args:?}: {message}");
@@ -338,7 +320,7 @@ fn a_reset_says_that_the_lock_is_taken() {
     running.ends_with(0);
     assert!(reset().ends_with("; the next start runs it\n"));
     let failing = ["--every", "1d", "--retry-after", "1h", "job"];
-    assert_eq!(code(&mut fixture.run_script(&failing, "exit 4")), 4);
+    fixture.run_script(&failing, "exit 4").ends_with(4);
     let message = reset();
     let expected = "[..]; its lock stays taken for 59m [..], unless leasehold release --force job revokes it\n";
     assert_like(&message, expected);
@@ -352,7 +334,7 @@ fn a_check_has_the_named_jobs_only_and_those_that_are_missing() {
         &["run", "--every", "1d", "other"],
         &["once", "--key", "v1", "migrate"],
     ] {
-        assert_eq!(code(&mut start(&fixture, args)), 0);
+        start(&fixture, args).ends_with(0);
     }
     for (args, listed, missing, message) in [
         (&["daily"][..], &["daily"][..], &[][..], ""),

@@ -9,8 +9,8 @@ use leasehold_testkit::eventually;
 use crate::job_records::jobs;
 use crate::schema::checked;
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, assert_like, at_terminal, code, finish, kill, parent_of,
-    stderr, stdout,
+    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, at_terminal, kill, parent_of, stderr,
+    stdout,
 };
 
 /// How many processes start a job at the same time.
@@ -99,16 +99,16 @@ fn a_run_that_was_complete_already_has_an_exit_code_and_a_message() {
     let (_server, redis) = Fixture::redis();
     for fixture in [redis, Fixture::with_file()] {
         let once = ["once", "migrate", "--key", "v1"];
-        let failing = fixture.leasehold(once.iter().chain(&["--", "sh", "-c", "exit 3"]));
-        assert_eq!(code(&mut { failing }), 3);
+        let mut command = fixture.leasehold(once.iter().chain(&["--", "sh", "-c", "exit 3"]));
+        command.ends_with(3);
         let dates = [3_650, 3_649].map(|days| {
             let kept = jiff::SignedDuration::from_hours(24 * days);
             let until = (jiff::Timestamp::now() + kept).to_zoned(jiff::tz::TimeZone::system());
             until.strftime("%Y-%m-%d").to_string()
         });
         let has_date = |text: &str| dates.iter().any(|date| text.contains(date));
-        let output = start(&fixture, &once).run_to_end();
-        assert_eq!((output.status.code(), runs(&fixture)), (Some(0), 1));
+        let output = start(&fixture, &once).ends_with(0);
+        assert_eq!(runs(&fixture), 1);
         let message = stderr(&output);
         let expected = "leasehold: migrate for v1 is recorded as complete at [..] (kept until [..]); \
                         other starts do not run it\n";
@@ -116,31 +116,33 @@ fn a_run_that_was_complete_already_has_an_exit_code_and_a_message() {
         assert_eq!(message.lines().count(), 1);
         let table = stdout(&jobs(&fixture, &[]));
         assert!(has_date(&message) && has_date(&table), "{message}{table}");
-        let output = start(&fixture, &once).run_to_end();
-        assert_eq!((output.status.code(), runs(&fixture)), (Some(0), 1));
+        let output = start(&fixture, &once).ends_with(0);
+        assert_eq!(runs(&fixture), 1);
         let message = stderr(&output);
         assert_like(&message, "[..], sh; the command was not run\n");
         assert_eq!(message.lines().count(), 1);
         let quiet = [&once[..], &["-q"]].concat();
-        let output = start(&fixture, &quiet).run_to_end();
-        assert_eq!((output.status.code(), runs(&fixture)), (Some(0), 1));
+        let output = start(&fixture, &quiet).ends_with(0);
+        assert_eq!(runs(&fixture), 1);
         assert_eq!(
             (stdout(&output), stderr(&output)),
             (String::new(), String::new())
         );
         let verbose = [&once[..], &["-v", "--done-exit-code", "9"]].concat();
-        let output = start(&fixture, &verbose).run_to_end();
-        assert_eq!((output.status.code(), runs(&fixture)), (Some(9), 1));
+        let output = start(&fixture, &verbose).ends_with(9);
+        assert_eq!(runs(&fixture), 1);
         let message = stderr(&output);
         let expected =
             "[..]migrate for v1 was completed at 20[..], sh; the command was not run[..]";
         assert_like(&message, expected);
         // Another key, and the periodic job, have runs of their own.
         let other = ["once", "migrate", "--key", "v2", "--label", "two"];
-        assert_eq!((code(&mut start(&fixture, &other)), runs(&fixture)), (0, 2));
+        start(&fixture, &other).ends_with(0);
+        assert_eq!(runs(&fixture), 2);
         let daily = ["run", "--every", "1d", "migrate"];
         for _ in 0..2 {
-            assert_eq!((code(&mut start(&fixture, &daily)), runs(&fixture)), (0, 3));
+            start(&fixture, &daily).ends_with(0);
+            assert_eq!(runs(&fixture), 3);
         }
     }
 }
@@ -151,30 +153,23 @@ fn a_failed_run_is_taken_over_by_those_that_wait() {
     let fixture = Fixture::new();
     let daily = ["--every", "1d", "--ttl", "6s", "job"];
     let running = fixture.hold(&daily);
-    let refused = fixture
-        .run_script(&["-n", "--every", "1d", "job"], "true")
-        .run_to_end();
-    assert_eq!(refused.status.code(), Some(75));
-    let message = stderr(&refused);
+    let message = fixture.messages(&["-n", "--every", "1d", "job"], 75);
     let expected = "[..]if the run there fails, this one does not take over[..]";
     assert_like(&message, expected);
     let waiting = start(&fixture, &[&["run"], &daily[..]].concat())
         .spawn()
         .unwrap();
     running.signal("KILL");
-    assert_eq!(finish(waiting).status.code(), Some(0));
+    waiting.ends_with(0);
     assert_eq!(runs(&fixture), 1);
     drop(running.finish());
 
     // A failed run keeps the lock for a while.
     let failing = ["--every", "1d", "--retry-after", "5s", "other"];
     let begun = micros();
-    assert_eq!(code(&mut fixture.run_script(&failing, "exit 4")), 4);
+    fixture.run_script(&failing, "exit 4").ends_with(4);
     assert!(fixture.is_held("other"));
-    assert_eq!(
-        code(&mut start(&fixture, &["run", "--every", "1d", "other"])),
-        0
-    );
+    start(&fixture, &["run", "--every", "1d", "other"]).ends_with(0);
     assert!(micros() - begun >= 5_000_000);
     assert_eq!(runs(&fixture), 2);
 }
@@ -194,8 +189,7 @@ fn a_run_that_was_cut_off_is_not_recorded() {
         fixture.write("go-on");
         let output = running.ends_with(122);
         assert!(stderr(&output).contains(printed), "{output:?}");
-        let none = fixture.leasehold(["jobs", "--reset", "job"]).run_to_end();
-        assert_eq!(none.status.code(), Some(1), "{on_lost}");
+        fixture.leasehold(["jobs", "--reset", "job"]).ends_with(1);
         std::fs::remove_file(fixture.path("go-on")).unwrap();
     }
 }
@@ -214,7 +208,8 @@ fn a_run_whose_record_the_store_refuses_fails() {
     eventually(SOON, || !fixture.is_held("job"));
     server.cli(&["DEL", key]);
     let again = ["run", "--every", "1d", "job"];
-    assert_eq!((code(&mut start(&fixture, &again)), runs(&fixture)), (0, 1));
+    start(&fixture, &again).ends_with(0);
+    assert_eq!(runs(&fixture), 1);
 }
 
 /// A person who tries the line of a crontab also pastes its --quiet, and must know that the next night is done.
@@ -267,9 +262,10 @@ fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
     assert_eq!(runs(&fixture), 1);
 
     // What is undone is run again.
-    let reset = fixture.shell(undo.rsplit_once(": ").unwrap().1);
-    assert_eq!(code(&mut { reset }), 0);
-    assert_eq!((code(&mut start(&fixture, &daily)), runs(&fixture)), (0, 2));
+    let (_, reset) = undo.rsplit_once(": ").unwrap();
+    fixture.shell(reset).ends_with(0);
+    start(&fixture, &daily).ends_with(0);
+    assert_eq!(runs(&fixture), 2);
 
     let once = ["once", "-q", "migrate", "--key", "a b"];
     let message = stdout(&at_terminal(&start(&fixture, &once)).run_to_end());
@@ -283,8 +279,7 @@ fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
 fn the_first_record_of_a_job_says_how_to_undo_it() {
     let fixture = Fixture::with_file();
     let recorded = |args: &[&str]| {
-        let output = start(&fixture, &[&["run", "--every", "1s"], args].concat()).run_to_end();
-        assert_eq!(output.status.code(), Some(0));
+        let output = start(&fixture, &[&["run", "--every", "1s"], args].concat()).ends_with(0);
         stderr(&output)
     };
     let message = recorded(&["job"]);
@@ -307,7 +302,7 @@ fn the_first_record_of_a_job_says_how_to_undo_it() {
 fn a_run_without_a_schedule_at_a_terminal_says_that_it_is_none_of_the_job() {
     let fixture = Fixture::with_file();
     let daily = ["run", "--every", "1d", "job"];
-    assert_eq!(code(&mut start(&fixture, &daily)), 0);
+    start(&fixture, &daily).ends_with(0);
     let plain = |args: &[&str]| {
         let args = [&["run"], args, &["job"]].concat();
         let output = at_terminal(&start(&fixture, &args)).run_to_end();
@@ -333,21 +328,21 @@ fn a_trial_without_a_record_runs_each_time_and_leaves_nothing() {
         for kind in [&["run", "--every", "1d"][..], &["once", "--key", "v1"]] {
             let before = runs(&fixture);
             let trial = [kind, &["--no-record"]].concat();
-            assert_eq!(code(&mut job(&trial)), 0);
+            job(&trial).ends_with(0);
             let message = stdout(&at_terminal(&job(&trial)).run_to_end());
             assert!(message.contains("job: nothing was recorded; "), "{message}");
             assert_eq!(runs(&fixture), before + 2);
             // A trial that fails has its own exit code, and leaves nothing either.
             let args = [&trial[..], &["--retry-after", "1h", "job", "-c", "exit 7"]].concat();
-            assert_eq!(code(&mut fixture.leasehold(args)), 7);
+            fixture.leasehold(args).ends_with(7);
             assert!(!fixture.is_held("job"));
             // The job runs all the same, and a trial also after it.
             let recorded = [kind, &["job"]].concat();
             for _ in 0..2 {
-                assert_eq!(code(&mut start(&fixture, &recorded)), 0);
+                start(&fixture, &recorded).ends_with(0);
                 assert_eq!(runs(&fixture), before + 3);
             }
-            assert_eq!(code(&mut job(&trial)), 0);
+            job(&trial).ends_with(0);
             assert_eq!(runs(&fixture), before + 4);
         }
     }
@@ -359,8 +354,7 @@ fn a_trial_without_a_terminal_says_so_even_if_it_is_quiet() {
     let fixture = Fixture::with_file();
     for kind in [&["run", "--every", "1d"][..], &["once", "--key", "v1"]] {
         let trial = [kind, &["--quiet", "--no-record", "job"]].concat();
-        let output = start(&fixture, &trial).run_to_end();
-        assert_eq!(output.status.code(), Some(0));
+        let output = start(&fixture, &trial).ends_with(0);
         assert_eq!(
             stderr(&output),
             "leasehold: job: --no-record is for a trial: nothing was recorded, and each start runs the job\n"
@@ -386,6 +380,6 @@ fn a_run_that_a_signal_has_ended_with_0_is_recorded_with_a_message() {
         let message = stderr(&running.ends_with(0));
         assert!(message.contains(expected), "{message}");
         assert_eq!(message.is_empty(), expected.is_empty(), "{message}");
-        assert_eq!(jobs(&fixture, &["--reset", "job"]).status.code(), Some(0));
+        jobs(&fixture, &["--reset", "job"]).ends_with(0);
     }
 }

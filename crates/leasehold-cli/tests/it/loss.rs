@@ -1,15 +1,15 @@
 //! The lock is lost while the command runs.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_testkit::{OutputLines, RedisServer, eventually};
 use rustix::io::ioctl_fionbio;
 
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, assert_like, fill, finish, kill, lives, rises, stderr,
-    stdout, within_deadline,
+    EndsWith, Fixture, Running, SOON, assert_like, fill, kill, lives, rises, stderr, stdout,
+    within_deadline,
 };
 
 /// A command with a child of its own that ignores TERM, so that only KILL ends it. It writes down
@@ -24,9 +24,8 @@ fn now() -> Duration {
 /// A stubborn command ends, and the run with the code of a lost lock. Returns what it printed.
 fn is_stopped(fixture: &Fixture, run: Running) -> String {
     let child = fixture.line_of("child");
-    let output = run.finish();
+    let output = run.ends_with(122);
     assert!(!lives(&child));
-    assert_eq!(output.status.code(), Some(122), "{}", stderr(&output));
     stderr(&output)
 }
 
@@ -137,18 +136,15 @@ fn a_revocation_ends_the_run_as_its_user_wants() {
         ),
     ] {
         let run = Running::start(fixture.run_script(args, script));
-        let released = fixture
-            .leasehold(["release", "--force", "job"])
-            .run_to_end();
-        assert_eq!(released.status.code(), Some(0));
+        let mut command = fixture.leasehold(["release", "--force", "job"]);
+        let released = command.ends_with(0);
         assert!(stdout(&released).contains("cut off"), "{released:?}");
         if wanted == 6 {
             // It runs on without the lock: another can have it.
             assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
             fixture.write("go-on");
         }
-        let output = run.finish();
-        assert_eq!(output.status.code(), Some(wanted), "{args:?}");
+        let output = run.ends_with(wanted);
         // Printed even by a quiet run.
         let cause = "leasehold: job: the lock is lost: an operator revoked it; ";
         assert!(stderr(&output).contains(cause), "{output:?}");
@@ -244,7 +240,7 @@ fn a_lease_is_renewed_while_nobody_reads_stderr() {
     let lines = OutputLines::read(stderr);
     assert_eq!(lines.after("leasehold: job: "), "held again");
     fixture.write("go-on");
-    assert_eq!(finish(process).status.code(), Some(6));
+    process.ends_with(6);
     assert_eq!(lines.next_line(), None);
 }
 
@@ -260,19 +256,18 @@ fn a_run_ends_although_nobody_reads_its_stderr() {
         let stderr = writer.try_clone().unwrap();
         run.stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
     };
-    let ends_with = |run: Child, code| assert_eq!(finish(run).status.code(), Some(code));
 
     let holder = start(&["job"], &["sleep", "1000"]);
     eventually(SOON, || fixture.is_held("job"));
-    ends_with(start(&["-n", "job"], &["true"]), 75);
-    ends_with(start(&["other"], &["no-such-command"]), 127);
+    start(&["-n", "job"], &["true"]).ends_with(75);
+    start(&["other"], &["no-such-command"]).ends_with(127);
     fixture.revoke("job");
-    ends_with(holder, 122);
+    holder.ends_with(122);
     let holder = start(&["job"], &["sleep", "1000"]);
     eventually(SOON, || fixture.is_held("job"));
     // A signal during the start of the command ends the run with the same code.
     kill("TERM", holder.id());
-    ends_with(holder, 143);
+    holder.ends_with(143);
 }
 
 /// Another process with the same stderr has made it non-blocking.
@@ -295,7 +290,7 @@ fn a_full_pipe_that_does_not_block_loses_no_line() {
     lines.after("leasehold: waited ");
     fixture.write("go-on");
     lines.after("leasehold: held for ");
-    assert_eq!(finish(process).status.code(), Some(0));
+    process.ends_with(0);
 }
 
 fn read_line<R: BufRead>(mut reader: R) -> (R, String) {

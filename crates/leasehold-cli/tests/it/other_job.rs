@@ -3,15 +3,15 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::tools::{Fixture, RunToEnd, assert_like, code, stderr};
+use crate::tools::{EndsWith, Fixture, RunToEnd, assert_like, stderr};
 
 /// The name of another job is not a reason to be silent, not even for a quiet run whose command does not exist.
 #[test]
 fn a_start_under_the_name_of_another_job_says_so() {
     let fixture = Fixture::with_file();
     let quiet = |args: &[&str], command: &str| {
-        let mut call = fixture.leasehold([args, &["-q", "report", "--", command]].concat());
-        let output = call.run_to_end();
+        let mut command = fixture.leasehold([args, &["-q", "report", "--", command]].concat());
+        let output = command.run_to_end();
         (output.status.code().unwrap(), stderr(&output))
     };
     for (kind, other, this, recorded) in [
@@ -43,10 +43,8 @@ fn a_start_under_the_name_of_another_job_says_so() {
         assert_eq!(quiet(kind, "true"), (0, String::new()));
     }
     // Another period.
-    assert_eq!(
-        code(&mut fixture.leasehold(["jobs", "--reset", "report"])),
-        0
-    );
+    let mut command = fixture.leasehold(["jobs", "--reset", "report"]);
+    command.ends_with(0);
     let (_, message) = quiet(&["run", "--every", "1s"], "true");
     assert_eq!(message, "");
     let (_, message) = quiet(&["run", "--every", "1h"], "true");
@@ -54,7 +52,7 @@ fn a_start_under_the_name_of_another_job_says_so() {
     assert_like(&message, expected);
     // Another anchor, but not another time of the same slots.
     let reset = ["jobs", "--reset", "report"];
-    assert_eq!(code(&mut fixture.leasehold(reset)), 0);
+    fixture.leasehold(reset).ends_with(0);
     let daily = |anchor: &str| quiet(&["run", "--every", "1d", "--anchor", anchor], "true").1;
     assert_eq!(daily("02:00"), "");
     assert_eq!(daily("2026-01-05T02:00:00Z"), "");
@@ -68,8 +66,9 @@ fn a_start_under_the_name_of_another_job_says_so() {
 /// What a quiet start of a daily job prints.
 fn started<'a>(fixture: &Fixture, name: &'a str, command: impl Iterator<Item = &'a str>) -> String {
     let args = ["run", "-q", "--every", "1d", name, "--"];
-    let output = { fixture.leasehold(args.into_iter().chain(command)) }.run_to_end();
-    assert_eq!(output.status.code(), Some(0));
+    let output = fixture
+        .leasehold(args.into_iter().chain(command))
+        .ends_with(0);
     stderr(&output)
 }
 

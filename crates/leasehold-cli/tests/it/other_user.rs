@@ -43,8 +43,7 @@ fn a_process_that_cannot_be_stopped_is_named() {
     assert!(lives(&child));
     // It has the same stderr, so that the end of that is not seen before.
     kill("KILL", child.parse().unwrap());
-    let output = run.ends_with(122);
-    let text = stderr(&output);
+    let text = stderr(&run.ends_with(122));
     let named = format!("process {child} (sleep) of user ");
     assert!(text.contains(&named), "{text}");
     assert!(text.contains("Operation not permitted"), "{text}");

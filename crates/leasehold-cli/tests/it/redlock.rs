@@ -5,7 +5,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use leasehold_testkit::{Masters, RedisServer, eventually};
 
-use crate::tools::{Fixture, RunToEnd, SOON, finish, kill, stderr};
+use crate::tools::{EndsWith, Fixture, SOON, kill};
 
 /// Starts a run, and waits for a line on stderr about its masters, before which they may reply too late on a busy
 /// machine. Returns the stream and the process.
@@ -30,9 +30,7 @@ fn without_a_majority_the_reason_is_printed() {
     for nth in 0..2 {
         masters.server_mut(nth).kill9();
     }
-    let output = fixture.run_script(&["job"], "true").run_to_end();
-    assert_eq!(output.status.code(), Some(125));
-    let text = stderr(&output);
+    let text = fixture.messages(&["job"], 125);
     assert!(text.contains("no majority of 3 masters"), "{text}");
 }
 
@@ -43,10 +41,7 @@ fn a_wait_for_new_masters_ends_at_its_limit_and_by_a_signal() {
     let fixture = Fixture::with_store(masters.url());
     // On a busy machine they may reply too late.
     eventually(SOON, || {
-        let mut limited = fixture.run_script(&["-w", "1s", "job"], "true");
-        let output = limited.output().unwrap();
-        let text = stderr(&output);
-        assert_eq!(output.status.code(), Some(125), "{text}");
+        let text = fixture.messages(&["-w", "1s", "job"], 125);
         assert!(!text.contains("could not be released"), "{text}");
         text.contains("no majority of 3 masters for ")
     });
@@ -80,10 +75,7 @@ fn masters_that_load_their_data_are_waited_for() {
                 pong.is_err_and(|error| error.starts_with("LOADING"))
             });
         }
-        let mut once = fixture.run_script(&["--no-wait", "job"], "true");
-        let refused = once.run_to_end();
-        assert_eq!(refused.status.code(), Some(125));
-        let text = stderr(&refused);
+        let text = fixture.messages(&["--no-wait", "job"], 125);
         assert!(text.contains("still loading its data"), "{text}");
         let run = fixture.run_script(&["-v", "-w", "60s", "job"], "true");
         let (_lines, mut run) = message(run, "still loading");
@@ -120,7 +112,6 @@ fn a_grant_that_cannot_be_renewed_at_once_is_waited_for() {
     // Each request is refused in three places at most, and one says only who the client is.
     eventually(SOON, || refused_commands(&server) > 6);
     server.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    let output = finish(waiter);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    waiter.ends_with(0);
     assert_eq!(fixture.read("ran"), "ran\n");
 }

@@ -4,7 +4,7 @@ use std::io::BufRead as _;
 
 use leasehold_testkit::eventually;
 
-use crate::tools::{Fixture, RunToEnd, Running, SOON, code, finish, stderr, stdout};
+use crate::tools::{EndsWith, Fixture, RunToEnd, Running, SOON, stderr, stdout};
 
 /// A run whose command prints its number and then waits until the file `go-on` exists.
 fn hold_numbered(fixture: &Fixture, permits: &str) -> Running {
@@ -53,9 +53,7 @@ fn a_refusal_of_free_permits_has_its_reason() {
     let holder = fixture.hold_until_go_on(&["--permits", "3", "job"]);
     let refusal = |weight: &str| {
         let args = ["-n", "--permits", "3", "--weight", weight, "job"];
-        let output = fixture.run_script(&args, "true").run_to_end();
-        assert_eq!(output.status.code(), Some(75));
-        stderr(&output)
+        fixture.messages(&args, 75)
     };
     let text = refusal("3");
     let reason = "; 2 of 3 permits are free, 3 are needed; the command was not run";
@@ -69,7 +67,7 @@ fn a_refusal_of_free_permits_has_its_reason() {
     assert!(text.contains(reason), "{text}");
     fixture.write("go-on");
     holder.ends_with(0);
-    assert_eq!(finish(waiting).status.code(), Some(0));
+    waiting.ends_with(0);
 }
 
 #[test]
@@ -80,17 +78,14 @@ fn shared_runs_exclude_an_exclusive_one() {
     let mut waiting = fixture.run_script(&["--exclusive", "job"], "true");
     let waiting = waiting.spawn().unwrap();
     eventually(SOON, || fixture.waiters("job") == 1);
-    let mut refused = fixture.run_script(&["-n", "--shared", "job"], "true");
-    let output = refused.run_to_end();
-    assert_eq!(output.status.code(), Some(75));
-    let text = stderr(&output);
+    let text = fixture.messages(&["-n", "--shared", "job"], 75);
     let reason = "; a writer waits before this request; the command was not run";
     assert!(text.contains(reason), "{text}");
     fixture.write("go-on");
     for reader in readers {
         reader.ends_with(0);
     }
-    assert_eq!(finish(waiting).status.code(), Some(0));
+    waiting.ends_with(0);
     assert!(!fixture.is_held("job"));
 }
 
@@ -120,9 +115,7 @@ fn a_name_of_another_kind_and_options_that_do_not_match_are_errors() {
         (&["--shared", "--exclusive", "job"], "cannot be used with"),
         (&["--every", "1d", "--shared", "job"], "cannot be used with"),
     ] {
-        let output = fixture.run_script(args, "true").run_to_end();
-        assert_eq!(output.status.code(), Some(125), "{args:?}");
-        let text = stderr(&output);
+        let text = fixture.messages(args, 125);
         assert!(text.contains(message), "{args:?}: {text}");
     }
     fixture.write("go-on");
@@ -139,10 +132,7 @@ fn a_name_of_another_kind_has_the_option_for_it() {
         ("--ttl=30s", "--shared", "leave out --shared, --exclusive"),
     ] {
         let holder = fixture.hold(&[held, "job"]);
-        let mut refused = fixture.run_script(&[refused, "job"], "true");
-        let output = refused.run_to_end();
-        assert_eq!(output.status.code(), Some(125));
-        let text = stderr(&output);
+        let text = fixture.messages(&[refused, "job"], 125);
         assert!(text.contains(&format!("; {option}")), "{text}");
         assert!(text.contains("or choose another name"), "{text}");
         holder.terminate();
@@ -159,10 +149,7 @@ fn a_run_of_several_names_holds_all_or_none() {
     assert_eq!((words.len(), words[0], words[1]), (5, "b", words[2]));
 
     let one = fixture.hold_until_go_on(&["a"]);
-    let mut refused = fixture.run_script(&["-n", "b", "--and", "a"], "true");
-    let output = refused.run_to_end();
-    assert_eq!(output.status.code(), Some(75));
-    let text = stderr(&output);
+    let text = fixture.messages(&["-n", "b", "--and", "a"], 75);
     assert!(text.contains("leasehold: a is held by"), "{text}");
     assert!(!fixture.is_held("b"));
     fixture.write("go-on");
@@ -197,13 +184,11 @@ fn a_run_refuses_the_names_of_the_runs_around_it() {
         (&["job"], &through_another),
     ] {
         let script = format!("{program} run {inner} -- true");
-        let output = fixture.run_script(outer, &script).run_to_end();
-        let text = stderr(&output);
-        assert_eq!(output.status.code(), Some(125), "{outer:?} {inner}: {text}");
+        let text = stderr(&fixture.run_script(outer, &script).ends_with(125));
         let refusal = "leasehold: job is held by a run around this command";
         assert!(text.contains(refusal), "{outer:?} {inner}: {text}");
     }
     let script = format!("{program} run --shared second -- true");
-    let mut another_name = fixture.run_script(&["--shared", "job"], &script);
-    assert_eq!(code(&mut another_name), 0);
+    let mut run = fixture.run_script(&["--shared", "job"], &script);
+    run.ends_with(0);
 }

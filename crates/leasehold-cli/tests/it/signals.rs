@@ -6,8 +6,8 @@ use std::process::Stdio;
 use leasehold_testkit::eventually;
 
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, assert_like, at_terminal, finish, kill, lives, stat, stderr,
-    through,
+    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, at_terminal, finish, kill, lives,
+    stat, stderr, through,
 };
 
 #[test]
@@ -49,7 +49,7 @@ fn a_signal_ends_the_waiting_and_leaves_nothing() {
     // Its handlers are installed before it asks for the lock.
     eventually(SOON, || catches_term(waiting.id()));
     kill("TERM", waiting.id());
-    assert_eq!(finish(waiting).status.code(), Some(143));
+    waiting.ends_with(143);
     holder.terminate();
     assert!(!fixture.is_held("job"));
     assert_eq!(fixture.read("ran"), "");

@@ -141,12 +141,19 @@ impl Fixture {
 
     /// Runs a command that does nothing under a lock. Returns the exit code.
     pub(crate) fn try_run(&self, args: &[&str]) -> i32 {
-        code(&mut self.run_script(args, "true"))
+        let output = self.run_script(args, "true").run_to_end();
+        output.status.code().unwrap()
+    }
+
+    /// The same with an exit code that is known. Returns what was printed on stderr.
+    #[track_caller]
+    pub(crate) fn messages(&self, args: &[&str], code: i32) -> String {
+        stderr(&self.run_script(args, "true").ends_with(code))
     }
 
     /// Revokes a lock.
     pub(crate) fn revoke(&self, name: &str) {
-        assert_eq!(code(&mut self.leasehold(["release", "--force", name])), 0);
+        self.leasehold(["release", "--force", name]).ends_with(0);
     }
 
     /// Creates an empty file.
@@ -209,9 +216,7 @@ impl Running {
     /// Waits for its end, and checks the exit code.
     #[track_caller]
     pub(crate) fn ends_with(self, code: i32) -> Output {
-        let output = self.finish();
-        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
-        output
+        self.finish().ends_with(code)
     }
 
     /// Ends it and its command by TERM.
@@ -308,8 +313,34 @@ pub(crate) fn zombies_of(parents: &[String]) -> Vec<String> {
     children
 }
 
-pub(crate) fn code(command: &mut Command) -> i32 {
-    command.run_to_end().status.code().unwrap()
+/// What ends with an exit code: a command that is run, a process, or its output.
+pub(crate) trait EndsWith {
+    /// Waits for its end, and checks the exit code.
+    fn ends_with(self, code: i32) -> Output;
+}
+
+impl EndsWith for Output {
+    #[track_caller]
+    fn ends_with(self, code: i32) -> Output {
+        assert_eq!(self.status.code(), Some(code), "{}", stderr(&self));
+        self
+    }
+}
+
+impl EndsWith for Child {
+    #[track_caller]
+    fn ends_with(self, code: i32) -> Output {
+        finish(self).ends_with(code)
+    }
+}
+
+impl EndsWith for &mut Command {
+    #[track_caller]
+    fn ends_with(self, code: i32) -> Output {
+        let output = self.run_to_end();
+        assert_eq!(output.status.code(), Some(code), "{self:?}: {output:?}");
+        output
+    }
 }
 
 pub(crate) fn stderr(output: &Output) -> String {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::{OutputLines, Proxy, RedisServer, eventually};
 
-use crate::tools::{Fixture, RunToEnd, SOON, at_terminal, finish, kill, stderr, stdout};
+use crate::tools::{EndsWith, Fixture, RunToEnd, SOON, at_terminal, finish, kill, stderr, stdout};
 
 /// A label that would rearrange the line on a terminal.
 const LABEL: &str = "#42\u{202e}\n";
@@ -56,14 +56,14 @@ fn a_wait_names_the_holder_and_the_position_in_the_queue() {
         assert!(line.contains(&pid) && line.contains(limit), "{line}");
         // The queue moves on.
         kill("TERM", first.id());
-        assert_eq!(finish(first).status.code(), Some(143));
+        first.ends_with(143);
         let line = lines.after(by);
         assert!(line.contains("; 1st in the queue, waiting"), "{line}");
 
         holder.terminate();
         // Whatever was printed before, the command's output follows.
         lines.after("42");
-        assert!(finish(second).status.success());
+        second.ends_with(0);
     }
 }
 
@@ -105,12 +105,11 @@ fn a_refusal_names_the_holder_and_a_quiet_run_prints_nothing() {
         assert_eq!(lines.count(), outcome.lines().count(), "{text}");
     }
     holder.terminate();
-    assert_eq!(run(&["-q", "-v", "job"]).status.code(), Some(125));
+    run(&["-q", "-v", "job"]).ends_with(125);
     // Errors are printed all the same.
     for (name, command, code) in [("job", "no-such-command", 127), ("a{b}", "true", 125)] {
-        let mut run = fixture.leasehold(["run", "-q", name, "--", command]);
-        let output = run.run_to_end();
-        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let mut command = fixture.leasehold(["run", "-q", name, "--", command]);
+        let output = command.ends_with(code);
         assert_eq!(stderr(&output).lines().count(), 1, "{output:?}");
     }
 }
@@ -123,9 +122,7 @@ fn a_refusal_without_a_known_holder_is_printed_without_it() {
     let holder = Fixture::with_store(server.url()).hold(&["job"]);
     let fixture = Fixture::with_store(proxy.url());
     proxy.hold_requests("PTTL", 1);
-    let output = fixture.run_script(&["-n", "job"], "true").run_to_end();
-    let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(75), "{text}");
+    let text = fixture.messages(&["-n", "job"], 75);
     assert_eq!(
         text,
         "leasehold: job was held elsewhere; the command was not run\n"
@@ -161,7 +158,7 @@ fn a_stopped_store_is_printed_and_given_up() {
     let left: f64 = left.trim_end().trim_end_matches("s)").parse().unwrap();
     lines.after("leasehold: lock \"job\"");
     assert!(stopped.elapsed().as_secs_f64() >= left, "{line}");
-    assert_eq!(finish(waiting).status.code(), Some(125));
+    waiting.ends_with(125);
     let logged = finish(logged);
     let text = stderr(&logged);
     let printed: Vec<_> = text.lines().collect();
@@ -177,7 +174,7 @@ fn a_stopped_store_is_printed_and_given_up() {
     let (waiting, lines) = wait_verbosely(&fixture, &args);
     let line = lines.after("leasehold: waiting: lock \"job\" at redis://127.0.0.1:");
     assert!(line.ends_with("/0: no reply for 600ms"), "{line}");
-    assert_eq!(finish(waiting).status.code(), Some(125));
+    waiting.ends_with(125);
     server.cont();
 }
 
@@ -208,9 +205,7 @@ fn a_permanent_refusal_ends_the_run_at_once() {
             // The release of a lock that may be held would take longer every time.
             eventually(SOON, || {
                 let begun = Instant::now();
-                let output = fixture.run_script(args, "true").run_to_end();
-                let text = stderr(&output);
-                assert_eq!(output.status.code(), Some(125), "{text}");
+                let text = fixture.messages(args, 125);
                 assert!(text.contains(reason), "{reason}: {text}");
                 let names_store = |line: &&str| line.starts_with("leasehold: the store is ");
                 let lines = text.lines().filter(|line| !names_store(line));

@@ -7,7 +7,7 @@ use leasehold_testkit::eventually;
 
 use crate::schema::checked;
 use crate::tools::{
-    Fixture, RunToEnd, Running, SOON, assert_like, fill, kill, lives, stderr, stdout,
+    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, fill, kill, lives, stderr, stdout,
 };
 
 /// A node in a fixture. It ends with the test.
@@ -131,9 +131,7 @@ fn a_killed_run_frees_its_lock_at_once_after_the_last_of_its_processes() {
     node.has_run(&fixture);
     run.signal("KILL");
     let look = "for pid in $(cat workers); do ! kill -0 $pid || echo $pid; done 2> /dev/null";
-    let mut next = fixture.run_script(&["-w", "20s", "job"], look);
-    let output = next.run_to_end();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = fixture.run_script(&["-w", "20s", "job"], look).ends_with(0);
     assert_eq!(stdout(&output), "", "they worked on without the lock");
 }
 
@@ -155,9 +153,8 @@ fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_gone() {
 fn without_a_watchdog_a_run_runs() {
     let fixture = Fixture::new();
     let nowhere = "--watchdog=unix:/nonexistent/watchdog.sock";
-    let output = fixture
-        .run_script(&[nowhere, "job"], "echo in")
-        .run_to_end();
+    let mut command = fixture.run_script(&[nowhere, "job"], "echo in");
+    let output = command.run_to_end();
     assert_eq!(stdout(&output), "in\n");
     let words = stderr(&output);
     assert!(words.starts_with("leasehold: no watchdog at unix:/nonexistent/watchdog.sock ("));
