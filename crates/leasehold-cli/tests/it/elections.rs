@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use leasehold_testkit::{OutputLines, Proxy, RedisServer, eventually, free_port};
 use serde_json::Value;
@@ -11,8 +11,8 @@ use crate::job_records::jobs;
 use crate::jobs::start;
 use crate::schema::checked;
 use crate::tools::{
-    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, finish, kill, spawn_piped, stderr,
-    stdout,
+    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, finish, kill, spawn_piped,
+    spawn_with_lines, stderr, stdout,
 };
 
 const NAME: &str = "scheduler";
@@ -118,9 +118,8 @@ fn a_candidate_campaigns_again_until_a_signal_ends_it() {
     elect.terminate();
     assert_eq!(fixture.read("terms").lines().count(), 3);
     // Without it, the exit code is that of the command.
-    let mut command =
-        fixture.leasehold(["elect", NAME, "--value", "a", "--", "sh", "-c", "exit 7"]);
-    command.ends_with(7);
+    let mut once = fixture.leasehold(["elect", NAME, "--value", "a", "--", "sh", "-c", "exit 7"]);
+    once.ends_with(7);
 }
 
 /// The status line of a reply to a probe, and the text.
@@ -172,9 +171,8 @@ fn a_probe_fails_while_a_command_runs_on_without_its_leadership() {
 fn events_are_printed_as_they_happen() {
     let (_server, fixture) = Fixture::redis();
     let fixture = &fixture;
-    let mut watch = fixture.leasehold(["watch", "--json", NAME, "other"]);
-    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = OutputLines::read(watch.stdout.take().unwrap());
+    let (mut watch, lines) =
+        spawn_with_lines(&mut fixture.leasehold(["watch", "--json", NAME, "other"]));
     let event = |expected: &str| {
         let event = checked("watch", &lines.next_line().unwrap());
         assert_eq!(event["event"], expected, "{event}");
@@ -214,9 +212,7 @@ fn each_holder_of_a_semaphore_has_its_events() {
     let (_server, fixture) = Fixture::redis();
     let permits = ["--permits", "2", "job"];
     let first = fixture.hold(&permits);
-    let mut watch = fixture.leasehold(["watch", "--json", "job"]);
-    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = OutputLines::read(watch.stdout.take().unwrap());
+    let (mut watch, lines) = spawn_with_lines(&mut fixture.leasehold(["watch", "--json", "job"]));
     let lease_of = |expected: &str| {
         let event = checked("watch", &lines.next_line().unwrap());
         assert_eq!(event["event"], expected, "{event}");
@@ -241,9 +237,7 @@ fn completed_runs_for_a_key_are_printed_for_it_only() {
     let fixture = &fixture;
     let watch = |args: &[&str]| {
         let mut watch = fixture.leasehold(["watch", "migrate"]);
-        let mut watch = watch.args(args).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = OutputLines::read(watch.stdout.take().unwrap());
-        (watch, lines)
+        spawn_with_lines(watch.args(args))
     };
     let (keyed, of_key) = watch(&["--json", "--key", "v1"]);
     let (periodic, of_period) = watch(&["--json"]);
@@ -378,9 +372,7 @@ fn events_are_printed_for_people() {
 #[test]
 fn a_minimum_hold_is_printed_with_its_end() {
     let fixture = Fixture::new();
-    let mut watch = fixture.leasehold(["watch", "job"]);
-    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = OutputLines::read(watch.stdout.take().unwrap());
+    let (mut watch, lines) = spawn_with_lines(&mut fixture.leasehold(["watch", "job"]));
     let line_with = |part: &str| {
         let line = lines.next_line().unwrap();
         assert!(line.contains(part), "{part}: {line}");

@@ -1,14 +1,12 @@
 //! Each command over the kinds of servers that the other tests do not use.
 
-use std::process::Stdio;
-
-use leasehold_testkit::{EtcdCluster, OutputLines, PostgresServer, ZookeeperServer};
+use leasehold_testkit::{EtcdCluster, PostgresServer, ZookeeperServer};
 
 use crate::elections::{await_leader, candidate};
 use crate::hold::HoldProcess;
 use crate::jobs::start;
 use crate::listings;
-use crate::tools::{EndsWith, Fixture, Running, kill};
+use crate::tools::{EndsWith, Fixture, Running, kill, spawn_with_lines};
 use crate::watchdog::Node;
 
 /// `run`, `ls`, `show`, `release`, `watch`, `hold`, `once`, `elect`, `leader` and `watchdog`.
@@ -17,8 +15,7 @@ fn all_commands(url: String) {
     listings::check(fixture, true);
 
     let mut watch = fixture.leasehold(["watch", "--json", "held"]);
-    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
-    let events = OutputLines::read(watch.stdout.take().unwrap());
+    let (mut watch, events) = spawn_with_lines(&mut watch);
     events.after("\"event\":\"free\"");
     let mut hold = HoldProcess::granted(fixture, &["held"]);
     events.after("\"event\":\"granted\"");

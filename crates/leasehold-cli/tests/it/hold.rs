@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::schema::checked;
 use crate::tools::{
     EndsWith, Fixture, Running, SOON, assert_like, at_terminal, fill, finish, kill, rises,
-    spawn_piped, stderr, stdout, through,
+    spawn_piped, spawn_with_lines, stderr, stdout, through,
 };
 use crate::watchdog::Node;
 
@@ -218,8 +218,7 @@ const FINISHES_ITS_WORK: &str = "exec 2>&1; mkfifo lines; trap : INT TERM; { \
 
 /// Ends that program by a signal to its group.
 fn finishes_its_work(fixture: &Fixture, mut command: Command, signal: &str, send: impl Fn(&Child)) {
-    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = OutputLines::read(process.stdout.take().unwrap());
+    let (process, lines) = spawn_with_lines(&mut command);
     lines.after("working");
     send(&process);
     lines.after(&format!(
@@ -485,8 +484,7 @@ fn a_killed_hold_frees_its_lock_at_once_under_a_watchdog() {
 fn a_terminal_is_a_caller_too() {
     let fixture = Fixture::new();
     let mut terminal = at_terminal(&fixture.leasehold(["hold", "job"]));
-    let mut process = terminal.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = OutputLines::read(process.stdout.take().unwrap());
+    let (mut process, lines) = spawn_with_lines(&mut terminal);
     let hint = "leasehold: job is held; Ctrl-D releases it";
     let screen = [(); 3].map(|()| lines.next_line().unwrap());
     for part in [
@@ -522,8 +520,7 @@ fn in_the_background_of_a_terminal_the_lock_is_held() {
     let script = "set -m; leasehold hold --ttl 6s job & \
         read word; echo read $word; read word; kill %1; wait %1; echo ended $?";
     let mut terminal = at_terminal(&fixture.shell(script));
-    let mut process = terminal.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = OutputLines::read(process.stdout.take().unwrap());
+    let (mut process, lines) = spawn_with_lines(&mut terminal);
     lines.after("granted");
     let mut keyboard = process.stdin.take().unwrap();
     keyboard.write_all(b"one\n").unwrap();

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use leasehold::{Client, Guard};
-use leasehold_testkit::{RedisServer, eventually, temp_dir};
+use leasehold_testkit::{OutputLines, RedisServer, eventually, temp_dir};
 pub(crate) use leasehold_testkit::{RunToEnd, finish, kill, within_deadline};
 use rustix::io::ioctl_fionbio;
 use serde_json::Value;
@@ -237,6 +237,13 @@ impl Running {
 pub(crate) fn spawn_piped(command: &mut Command) -> Child {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
+}
+
+/// Starts a command. Returns it with the lines that it prints.
+pub(crate) fn spawn_with_lines(command: &mut Command) -> (Child, OutputLines) {
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = OutputLines::read(process.stdout.take().unwrap());
+    (process, lines)
 }
 
 /// The same command, started by another program: its arguments end with the command.

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use leasehold_testkit::{OutputLines, Proxy, RedisServer, eventually};
 
-use crate::tools::{EndsWith, Fixture, RunToEnd, SOON, at_terminal, finish, kill, stderr, stdout};
+use crate::tools::{
+    EndsWith, Fixture, RunToEnd, SOON, at_terminal, finish, kill, spawn_with_lines, stderr, stdout,
+};
 
 /// A label that would rearrange the line on a terminal.
 const LABEL: &str = "#42\u{202e}\n";
@@ -13,10 +15,7 @@ const PRINTED_LABEL: &str = "#42\\u{202e}\\n";
 
 /// Starts a run that waits at a terminal. Returns it with its lines there.
 fn wait_at_terminal(fixture: &Fixture, args: &[&str], script: &str) -> (Child, OutputLines) {
-    let mut terminal = at_terminal(&fixture.run_script(args, script));
-    let mut waiting = terminal.stdout(Stdio::piped()).spawn().unwrap();
-    let lines = OutputLines::read(waiting.stdout.take().unwrap());
-    (waiting, lines)
+    spawn_with_lines(&mut at_terminal(&fixture.run_script(args, script)))
 }
 
 /// Starts a run that prints the progress of its wait into a pipe. Returns it with its lines.
