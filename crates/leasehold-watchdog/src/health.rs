@@ -8,7 +8,6 @@ use hyper::StatusCode;
 
 use crate::Error;
 use crate::http_server::HttpServer;
-use crate::listen::bind_error;
 
 /// The path that a probe requests.
 const PATH: &str = "/healthz";
@@ -23,11 +22,7 @@ impl HealthEndpoint {
     ///
     /// The reason if that is not possible, such as an address in use.
     pub async fn bind(address: SocketAddr) -> Result<Self, Error> {
-        let server = HttpServer::bind(address).await.map_err(|error| {
-            let message = format!("cannot serve probes at {address}: {}", bind_error(&error));
-            Error::new(message).with_source(error)
-        })?;
-        Ok(Self(server))
+        Ok(Self(HttpServer::bind(address, "probes").await?))
     }
 
     /// The address that it listens at.

@@ -1,6 +1,5 @@
 //! The HTTP endpoints of a node: `/metrics`, `/healthz` and `/readyz`.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -9,7 +8,6 @@ use tokio::task::JoinSet;
 
 use crate::Error;
 use crate::http_server::HttpServer;
-use crate::listen::bind_error;
 use crate::metrics::MetricsRecorder;
 use crate::shared::Shared;
 use crate::stores::ServedStore;
@@ -26,12 +24,7 @@ impl Http {
         address: SocketAddr,
         shared: Arc<Shared>,
     ) -> Result<(SocketAddr, impl Future<Output = ()> + Send), Error> {
-        let failed = |error: io::Error| {
-            let reason = bind_error(&error);
-            let message = format!("cannot serve metrics at {address}: {reason}");
-            Error::new(message).with_source(error)
-        };
-        let server = HttpServer::bind(address).await.map_err(failed)?;
+        let server = HttpServer::bind(address, "metrics").await?;
         let recorder = MetricsRecorder::install()?;
         let http = Arc::new(Self { shared, recorder });
         let respond = move |path| {

@@ -20,7 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::listen::ACCEPT_BACKOFF;
+use crate::Error;
+use crate::listen::{ACCEPT_BACKOFF, bind_error};
 
 /// How many connections may be open at once.
 const CONNECTIONS_MAX: usize = 32;
@@ -35,9 +36,14 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
+    /// Listens at an address. The error says what cannot be served there.
+    pub(crate) async fn bind(address: SocketAddr, what: &str) -> Result<Self, Error> {
+        let failed = |error: io::Error| {
+            let reason = bind_error(&error);
+            Error::new(format!("cannot serve {what} at {address}: {reason}")).with_source(error)
+        };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address })
     }
 
