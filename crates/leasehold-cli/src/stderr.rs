@@ -220,11 +220,7 @@ mod tests {
     #[test]
     fn an_exit_waits_for_a_thread_that_a_busy_machine_does_not_run() {
         let queue: &Queue = Box::leak(Box::default());
-        queue.push(
-            "the reason for the exit code
-"
-            .to_owned(),
-        );
+        queue.push("the reason for the exit code\n".to_owned());
         let timeouts = std::cell::Cell::new(0);
         queue.flush(FLUSH_TIMEOUT, || {
             timeouts.set(timeouts.get() + 1);

@@ -171,11 +171,7 @@ pub(crate) fn has_ended(pidfd: &OwnedFd) -> io::Result<bool> {
 
 fn is_readable(pidfd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let polled = poll(&mut fds, Some(&at_once));
+    let polled = poll(&mut fds, Some(&Timespec::default()));
     polled.is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
