@@ -113,7 +113,6 @@ fn a_name_of_another_kind_and_options_that_do_not_match_are_errors() {
         ),
         (&["--weight", "2", "job"], "--permits"),
         (&["--shared", "--exclusive", "job"], "cannot be used with"),
-        (&["--every", "1d", "--shared", "job"], "cannot be used with"),
     ] {
         let text = fixture.messages(args, 125);
         assert!(text.contains(message), "{args:?}: {text}");
