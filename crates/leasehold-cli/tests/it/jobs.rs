@@ -69,10 +69,7 @@ fn twenty_starts_complete_one_run(fixture: &Fixture) {
         "{codes:?}"
     );
     let is_after = |(at, _): &(u128, _)| *at >= ended;
-    assert!(
-        completed.iter().all(is_after),
-        "an exit before the end of the command"
-    );
+    assert!(completed.iter().all(is_after), "{ended}: {completed:?}");
     let mut after: Vec<_> = completed.iter().map(|(at, _)| at - ended).collect();
     after.sort_unstable();
     println!(
@@ -124,10 +121,7 @@ fn a_run_that_was_complete_already_has_an_exit_code_and_a_message() {
         let quiet = [&once[..], &["-q"]].concat();
         let output = start(&fixture, &quiet).ends_with(0);
         assert_eq!(runs(&fixture), 1);
-        assert_eq!(
-            (stdout(&output), stderr(&output)),
-            (String::new(), String::new())
-        );
+        assert_eq!(stdout(&output) + &stderr(&output), "");
         let verbose = [&once[..], &["-v", "--done-exit-code", "9"]].concat();
         let output = start(&fixture, &verbose).ends_with(9);
         assert_eq!(runs(&fixture), 1);
@@ -285,10 +279,8 @@ fn the_first_record_of_a_job_says_how_to_undo_it() {
     let message = recorded(&["job"]);
     let lines: Vec<_> = message.lines().collect();
     assert_like(lines[1], "leasehold: later ones are for the run of [..]");
-    assert_eq!(
-        lines[2],
-        "leasehold: to undo that: leasehold jobs --reset job"
-    );
+    let undo = "leasehold: to undo that: leasehold jobs --reset job";
+    assert_eq!(lines[2], undo);
     eventually(SOON, || {
         let message = recorded(&["job"]);
         assert_eq!(message.lines().count(), 1, "{message}");

@@ -155,10 +155,8 @@ fn a_start_of_another_text_or_module_says_so() {
         "a run of sh -c (this text) a --every 1d, and this is sh -c (this text) b --every 1d;";
     assert!(message.contains(programs), "{message}");
     let record = server.cli(&["GET", "leasehold:{default:text}:completion"]);
-    assert!(
-        record.contains(" path=sh%20-c%20#") && !record.contains("secret"),
-        "{record}"
-    );
+    assert!(record.contains(" path=sh%20-c%20#"), "{record}");
+    assert!(!record.contains("secret"), "{record}");
 }
 
 /// The name of a day is not a task, and neither is a record of an older version without one.
@@ -176,10 +174,8 @@ fn a_start_of_another_task_of_a_script_says_so() {
         assert_eq!(started(name, &with("db_report 2026-11-26")), "");
         assert_eq!(started(name, &with("db_report 2026-11-27")), "");
         // A program that starts it, or its path, is not another job.
-        assert_eq!(
-            started(name, &format!("timeout 60 {command} db_report")),
-            ""
-        );
+        let with_limit = format!("timeout 60 {command} db_report");
+        assert_eq!(started(name, &with_limit), "");
         let message = started(name, &with("billing"));
         let expected = format!(
             "{name}: the record is of a run of {shown} db_report --every 1d, and this is {shown} billing --every 1d; if they"
@@ -198,12 +194,9 @@ fn a_start_of_another_task_of_a_script_says_so() {
         "./eu",
         "-v",
     ] {
-        let name = argument.trim_start_matches("./");
-        assert_eq!(
-            started(&format!("of{name}"), &format!("true {argument}")),
-            ""
-        );
-        let record = server.cli(&["GET", &key(&format!("of{name}"))]);
+        let name = format!("of{}", argument.trim_start_matches("./"));
+        assert_eq!(started(&name, &format!("true {argument}")), "");
+        let record = server.cli(&["GET", &key(&name)]);
         assert!(record.contains(" path=true label="), "{record}");
     }
     let key = key("script");

@@ -157,12 +157,10 @@ fn without_a_watchdog_a_run_runs() {
     let output = command.run_to_end();
     assert_eq!(stdout(&output), "in\n");
     let words = stderr(&output);
-    assert!(words.starts_with("leasehold: no watchdog at unix:/nonexistent/watchdog.sock ("));
-    let rest = "the lock is not watched (--watchdog-required to insist)\n";
-    assert!(
-        words.ends_with(rest) && words.lines().count() == 1,
-        "{words}"
-    );
+    let expected = "leasehold: no watchdog at unix:/nonexistent/watchdog.sock ([..]the lock is not watched \
+                    (--watchdog-required to insist)\n";
+    assert_like(&words, expected);
+    assert_eq!(words.lines().count(), 1, "{words}");
     let mut quiet = fixture.run_script(&["-q", nowhere, "job"], "true");
     assert_eq!(stderr(&quiet.run_to_end()), words);
 }
@@ -180,9 +178,7 @@ fn a_node_that_does_not_serve_the_store_is_named_with_its_stores() {
         );
         run.run_to_end()
     };
-    let output = run(&["job"]);
-    assert_eq!(output.status.code(), Some(0));
-    let words = stderr(&output);
+    let words = stderr(&run(&["job"]).ends_with(0));
     let (served, port) = (format!("(it serves: {})", server.url()), server.port());
     let not_served = format!(
         "at unix:{} does not serve redis://localhost:{port}",
@@ -197,12 +193,10 @@ fn a_node_that_does_not_serve_the_store_is_named_with_its_stores() {
         assert!(words.contains(part), "{part}: {words}");
     }
     assert_eq!(words.lines().count(), 1, "{words}");
-    let output = run(&["--watchdog-required", "job"]);
-    assert_eq!(output.status.code(), Some(125));
-    let words = stderr(&output);
+    let words = stderr(&run(&["--watchdog-required", "job"]).ends_with(125));
     assert_like(&words, &format!("[..]{not_served}[..]{served}[..]"));
-    let output = run(&["--watchdog-store", &server.url(), "job"]);
-    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+    let output = run(&["--watchdog-store", &server.url(), "job"]).ends_with(0);
+    assert_eq!(stderr(&output), "");
 }
 
 #[test]
@@ -228,12 +222,8 @@ fn a_node_that_is_lost_and_found_is_reported_once_each() {
     node.has_run(&fixture);
     fixture.write("go-on");
     assert_eq!(run.wait().unwrap().code(), Some(0));
-    assert_eq!(
-        fixture.read("err").lines().count(),
-        2,
-        "{}",
-        fixture.read("err")
-    );
+    let printed = fixture.read("err");
+    assert_eq!(printed.lines().count(), 2, "{printed}");
 }
 
 /// Only a client that dies with leases is a death.
@@ -242,11 +232,9 @@ fn an_ordinary_end_is_not_a_death() {
     let fixture = Fixture::new();
     let (node, metrics) = Node::with_metrics(&fixture);
     let watchdog = node.option();
+    let required = ["--watchdog-required", &watchdog, "job"];
     for _ in 0..4 {
-        assert_eq!(
-            fixture.try_run(&["--watchdog-required", &watchdog, "job"]),
-            0
-        );
+        assert_eq!(fixture.try_run(&required), 0);
     }
     let count = |name: &str| {
         let metrics = get(&metrics, "/metrics");
@@ -260,7 +248,7 @@ fn an_ordinary_end_is_not_a_death() {
     }
     assert_eq!(count("deaths"), 0);
     assert!(!fixture.read("log").contains("a client is dead"));
-    let run = fixture.hold(&["--watchdog-required", &watchdog, "job"]);
+    let run = fixture.hold(&required);
     node.has_run(&fixture);
     run.signal("KILL");
     eventually(SOON, || count("deaths") == 1);
