@@ -1,11 +1,12 @@
 //! Exit codes, and what the command sees.
 
-use std::io::Read as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::schema::checked;
-use crate::tools::{EndsWith, Fixture, RunToEnd, SOON, assert_like, kill, stderr, stdout};
+use crate::tools::{
+    EndsWith, Fixture, RunToEnd, SOON, assert_like, kill, spawn_with_messages, stderr, stdout,
+};
 use leasehold_testkit::{Proxy, RedisServer, eventually};
 use rustix::fs::{FlockOperation, fcntl_lock};
 
@@ -143,24 +144,15 @@ fn many_runs_at_once_on_one_file_all_get_their_turn() {
     let told = fixture.messages(&["--no-wait", "job"], 125);
     assert!(told.contains("keeps the file locked"), "{told}");
     let start = |_| {
-        let mut run = fixture.run_script(&["-v", "-w", "100s", "job"], "echo ran >> ran");
-        run.stderr(Stdio::piped()).spawn().unwrap()
+        let args = ["-v", "-w", "100s", "job"];
+        spawn_with_messages(&mut fixture.run_script(&args, "echo ran >> ran"))
     };
-    let mut runs: Vec<_> = (0..RUNS).map(start).collect();
-    for run in &mut runs {
-        // It keeps its end of the pipe for `ends_with`.
-        let pipe = run.stderr.as_mut().unwrap();
-        let mut letter = [0];
-        while letter != *b"\n" {
-            pipe.read_exact(&mut letter).unwrap();
-        }
-        // Behind the line that names the store.
-        let mut line = [0; 19];
-        pipe.read_exact(&mut line).unwrap();
-        assert_eq!(String::from_utf8_lossy(&line), "leasehold: waiting:");
+    let runs: Vec<_> = (0..RUNS).map(start).collect();
+    for (_, messages) in &runs {
+        messages.after("leasehold: waiting:");
     }
     drop(file);
-    for run in runs {
+    for (run, _) in runs {
         run.ends_with(0);
     }
     assert_eq!(fixture.read("ran"), "ran\n".repeat(RUNS));

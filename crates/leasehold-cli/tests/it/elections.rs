@@ -12,7 +12,7 @@ use crate::jobs::start;
 use crate::schema::checked;
 use crate::tools::{
     EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, finish, kill, spawn_piped,
-    spawn_with_lines, stderr, stdout,
+    spawn_with_lines, spawn_with_messages, stderr, stdout,
 };
 
 const NAME: &str = "scheduler";
@@ -117,8 +117,8 @@ fn a_candidate_campaigns_again_until_a_signal_ends_it() {
 }
 
 /// The status line of a reply to a probe, and the text.
-fn probe(port: u16, request: &str) -> Option<(String, String)> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+pub(crate) fn probe(address: &str, request: &str) -> Option<(String, String)> {
+    let mut stream = TcpStream::connect(address).ok()?;
     write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply).ok()?;
@@ -130,9 +130,8 @@ fn probe(port: u16, request: &str) -> Option<(String, String)> {
 #[test]
 fn a_probe_fails_while_a_command_runs_on_without_its_leadership() {
     let fixture = Fixture::new();
-    let port = free_port();
-    let address = format!("127.0.0.1:{port}");
-    let healthz = || probe(port, "GET /healthz").unwrap_or_default();
+    let address = format!("127.0.0.1:{}", free_port());
+    let healthz = || probe(&address, "GET /healthz").unwrap_or_default();
     let leader = Running::start(candidate(&fixture, "a", &[]));
     let mut follower = candidate(
         &fixture,
@@ -143,11 +142,10 @@ fn a_probe_fails_while_a_command_runs_on_without_its_leadership() {
     eventually(SOON, || healthz() == ("200 OK".into(), "following".into()));
     leader.terminate();
     eventually(SOON, || healthz() == ("200 OK".into(), "leading".into()));
-    assert_eq!(probe(port, "GET /").unwrap().0, "404 Not Found");
-    assert_eq!(
-        probe(port, "POST /healthz").unwrap().0,
-        "405 Method Not Allowed"
-    );
+    let (missing, _) = probe(&address, "GET /").unwrap();
+    assert_eq!(missing, "404 Not Found");
+    let (refused, _) = probe(&address, "POST /healthz").unwrap();
+    assert_eq!(refused, "405 Method Not Allowed");
     // A second endpoint at the same address.
     let taken = candidate(&fixture, "c", &["--health", &address]).ends_with(125);
     assert_like(&stderr(&taken), "[..]the port is taken[..]");
@@ -269,8 +267,7 @@ fn completed_runs_for_a_key_are_printed_for_it_only() {
     assert_ne!(again, first);
     assert_eq!(completed(&of_key), again);
     let mut late = fixture.leasehold(["watch", "migrate", "--key", "v1"]);
-    let mut late = spawn_piped(&mut late);
-    let lines = OutputLines::read(late.stderr.take().unwrap());
+    let (late, lines) = spawn_with_messages(&mut late);
     let line = lines.after("leasehold: migrate for v1 was completed at 20");
     assert_like(&line, "[..], sh; only later runs are printed");
     for mut watch in [keyed, periodic, people, late] {

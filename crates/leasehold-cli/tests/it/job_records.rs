@@ -7,7 +7,9 @@ use leasehold_testkit::{RedisServer, eventually};
 
 use crate::jobs::start;
 use crate::schema::checked;
-use crate::tools::{EndsWith, Fixture, RunToEnd, SOON, assert_like, at_terminal, stderr, stdout};
+use crate::tools::{
+    EndsWith, Fixture, RunToEnd, SOON, assert_like, shown_at_terminal, stderr, stdout,
+};
 
 pub(crate) fn jobs(fixture: &Fixture, args: &[&str]) -> Output {
     fixture.leasehold([&["jobs"], args].concat()).run_to_end()
@@ -211,7 +213,7 @@ fn an_anchor_in_local_time_has_a_hint() {
         assert_eq!(message.contains("local time"), has_hint, "{message}");
         // A person may start it at any time.
         fixture.leasehold(["jobs", "--reset", name]).ends_with(0);
-        let message = stdout(&at_terminal(&start(&fixture, &daily)).run_to_end());
+        let message = shown_at_terminal(&start(&fixture, &daily));
         assert!(message.contains("to undo that"), "{message}");
         assert!(!message.contains("local time"), "{message}");
     }

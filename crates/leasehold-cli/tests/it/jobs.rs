@@ -9,8 +9,8 @@ use leasehold_testkit::eventually;
 use crate::job_records::jobs;
 use crate::schema::checked;
 use crate::tools::{
-    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, at_terminal, kill, parent_of, stderr,
-    stdout,
+    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, kill, parent_of, shown_at_terminal,
+    stderr, stdout,
 };
 
 /// How many processes start a job at the same time.
@@ -211,9 +211,7 @@ fn a_run_whose_record_the_store_refuses_fails() {
 fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
     let fixture = Fixture::with_file();
     let daily = ["run", "--quiet", "--every", "1d", "job"];
-    let recorded = at_terminal(&start(&fixture, &daily)).run_to_end();
-    assert!(recorded.status.success());
-    let message = stdout(&recorded);
+    let message = shown_at_terminal(&start(&fixture, &daily));
     let (boundary, undo) = message
         .trim_end()
         .strip_prefix("leasehold: job: starts before ")
@@ -244,9 +242,7 @@ fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
     // A start that finds it complete says so, and what to do.
     let completed = |quiet: &[&str]| {
         let args = [&["run", "--every", "1d"], quiet, &["job"]].concat();
-        let output = at_terminal(&start(&fixture, &args)).run_to_end();
-        assert!(output.status.success());
-        stdout(&output)
+        shown_at_terminal(&start(&fixture, &args))
     };
     let message = completed(&[]);
     let expected = "[..]; the command was not run\r\nleasehold: to run it all the same, add --no-record, or first: [..]";
@@ -262,7 +258,7 @@ fn a_run_at_a_terminal_says_what_it_recorded_and_how_to_undo_it() {
     assert_eq!(runs(&fixture), 2);
 
     let once = ["once", "-q", "migrate", "--key", "a b"];
-    let message = stdout(&at_terminal(&start(&fixture, &once)).run_to_end());
+    let message = shown_at_terminal(&start(&fixture, &once));
     let expected = " do not run it\r\n\
                     leasehold: to undo that: leasehold jobs --reset migrate --key 'a b'\r\n";
     assert!(message.ends_with(expected), "{message}");
@@ -297,9 +293,7 @@ fn a_run_without_a_schedule_at_a_terminal_says_that_it_is_none_of_the_job() {
     start(&fixture, &daily).ends_with(0);
     let plain = |args: &[&str]| {
         let args = [&["run"], args, &["job"]].concat();
-        let output = at_terminal(&start(&fixture, &args)).run_to_end();
-        assert!(output.status.success());
-        stdout(&output)
+        shown_at_terminal(&start(&fixture, &args))
     };
     let expected = "leasehold: job is also a job of --every 1d; this run, without --every, is not recorded as one of it\r\n";
     assert_eq!(plain(&[]), expected);
@@ -321,7 +315,7 @@ fn a_trial_without_a_record_runs_each_time_and_leaves_nothing() {
             let before = runs(&fixture);
             let trial = [kind, &["--no-record"]].concat();
             job(&trial).ends_with(0);
-            let message = stdout(&at_terminal(&job(&trial)).run_to_end());
+            let message = shown_at_terminal(&job(&trial));
             assert!(message.contains("job: nothing was recorded; "), "{message}");
             assert_eq!(runs(&fixture), before + 2);
             // A trial that fails has its own exit code, and leaves nothing either.

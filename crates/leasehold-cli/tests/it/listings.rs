@@ -96,19 +96,9 @@ fn check_block(fixture: &Fixture, waiter: u32, has_queue: bool) {
         true => "queue      1 waiter",
         false => "queue      empty",
     };
-    let names = [
-        "name ",
-        "holder ",
-        "since ",
-        "time left ",
-        "token ",
-        "count ",
-        "lease ",
-        queue,
-    ];
-    for name in names {
-        assert!(block.lines().any(|line| line.starts_with(name)), "{block}");
-    }
+    let fields =
+        "name [..]\nholder [..]\nsince [..]\ntime left [..]\ntoken [..]\ncount [..]\nlease [..]\n";
+    assert_like(&block, &format!("{fields}{queue}\n[..]"));
     let pid = waiter.to_string();
     let place = |line: &str| {
         let cells: Vec<_> = line.split_whitespace().collect();

@@ -1,26 +1,21 @@
 //! The commands with a lock over many masters.
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-use leasehold_testkit::{Masters, RedisServer, eventually};
+use leasehold_testkit::{Masters, OutputLines, RedisServer, eventually};
 
-use crate::tools::{EndsWith, Fixture, SOON, kill};
+use crate::tools::{EndsWith, Fixture, SOON, assert_like, kill, spawn_with_messages};
 
 /// Starts a run, and waits for a line on stderr about its masters, before which they may reply too late on a busy
-/// machine. Returns the stream and the process.
-fn message(mut run: Command, part: &str) -> (BufReader<ChildStderr>, Child) {
-    let mut run = run.stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(run.stderr.take().unwrap());
+/// machine. Returns the process with its further lines.
+fn message(mut run: Command, part: &str) -> (Child, OutputLines) {
+    let (run, lines) = spawn_with_messages(&mut run);
     let mut line = String::new();
     while !line.contains(part) {
-        line.clear();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "{part}");
+        line = lines.next_line().expect(part);
     }
-    for part in ["waiting: ", "redlock://127.0.0.1:"] {
-        assert!(line.contains(part), "{part}: {line}");
-    }
-    (lines, run)
+    assert_like(&line, "[..]waiting: [..]redlock://127.0.0.1:[..]");
+    (run, lines)
 }
 
 #[test]
@@ -47,12 +42,10 @@ fn a_wait_for_new_masters_ends_at_its_limit_and_by_a_signal() {
     });
 
     let waiting = fixture.run_script(&["job"], "true");
-    let (mut lines, mut waiting) = message(waiting, "no majority of 3 masters for ");
+    let (waiting, lines) = message(waiting, "no majority of 3 masters for ");
     kill("TERM", waiting.id());
-    let mut rest = String::new();
-    lines.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "");
-    assert_eq!(waiting.wait().unwrap().code(), Some(143));
+    assert_eq!(lines.next_line(), None);
+    waiting.ends_with(143);
 }
 
 /// A newcomer whose masters do not serve yet waits for them, as for a single server.
@@ -78,11 +71,11 @@ fn masters_that_load_their_data_are_waited_for() {
         let text = fixture.messages(&["--no-wait", "job"], 125);
         assert!(text.contains("still loading its data"), "{text}");
         let run = fixture.run_script(&["-v", "-w", "60s", "job"], "true");
-        let (_lines, mut run) = message(run, "still loading");
+        let (run, _) = message(run, "still loading");
         for server in loading {
             server.cli(&["CONFIG", "SET", "key-load-delay", "0"]);
         }
-        assert_eq!(run.wait().unwrap().code(), Some(0));
+        run.ends_with(0);
     });
 }
 

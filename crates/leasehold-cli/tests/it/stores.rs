@@ -9,7 +9,7 @@ use leasehold_testkit::RedisServer;
 use rustix::process::geteuid;
 
 use crate::containers::contained;
-use crate::tools::{EndsWith, Fixture, RunToEnd, assert_like, at_terminal, stderr, stdout};
+use crate::tools::{EndsWith, Fixture, RunToEnd, assert_like, shown_at_terminal, stderr, stdout};
 
 /// A command on a machine whose file names a store for all users.
 fn on_machine(fixture: &Fixture, text: &str, command: &Command) -> Output {
@@ -121,8 +121,7 @@ fn a_person_who_names_no_store_is_told_which_one_it_is() {
     let title = |args: &[&str]| {
         let mut command = fixture.leasehold(["run"]);
         command.args(args).args(["job", "true"]);
-        let terminal = at_terminal(&command).run_to_end();
-        stdout(&terminal)
+        shown_at_terminal(&command)
     };
     let file = fixture.path("leasehold/locks.db");
     let line = format!(
@@ -142,7 +141,7 @@ fn a_person_who_names_no_store_is_told_which_one_it_is() {
         "inner",
         "true",
     ]);
-    assert_eq!(stdout(&at_terminal(&nested).run_to_end()), line);
+    assert_eq!(shown_at_terminal(&nested), line);
     assert_eq!(fixture.messages(&["job"], 0), "");
 }
 
@@ -179,7 +178,7 @@ fn a_job_in_a_store_that_nobody_has_chosen_says_so() {
     }
     // At a terminal it is also one line, and a lock that is no job has none.
     let job = fixture.leasehold(["run", "--every", "1d", "job", "true"]);
-    let terminal = stdout(&at_terminal(&job).run_to_end());
+    let terminal = shown_at_terminal(&job);
     assert_eq!(terminal.matches("the store is ").count(), 1, "{terminal}");
     let lock = ["run", "-q", "job", "true"];
     assert_eq!(stderr(&fixture.leasehold(lock).run_to_end()), "");
@@ -191,7 +190,7 @@ fn a_person_is_told_of_options_behind_the_command() {
     let told = |args: &[&str]| {
         let own = format!("sqlite:{}", fixture.path("own.db").display());
         let mut command = fixture.leasehold(["run", "--store", &own]);
-        stdout(&at_terminal(command.args(args)).run_to_end())
+        shown_at_terminal(command.args(args))
     };
     let warning = "leasehold: --every behind COMMAND is an argument of true, not of leasehold: write it before NAME, or \
                    -- before COMMAND\r\n";

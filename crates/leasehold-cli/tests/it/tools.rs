@@ -246,6 +246,13 @@ pub(crate) fn spawn_with_lines(command: &mut Command) -> (Child, OutputLines) {
     (process, lines)
 }
 
+/// The same with the lines of its stderr.
+pub(crate) fn spawn_with_messages(command: &mut Command) -> (Child, OutputLines) {
+    let mut process = spawn_piped(command);
+    let messages = OutputLines::read(process.stderr.take().unwrap());
+    (process, messages)
+}
+
 /// The same command, started by another program: its arguments end with the command.
 pub(crate) fn through(wrapper: &[&str], command: &Command) -> Command {
     let mut wrapped = beside(command, wrapper[0]);
@@ -270,6 +277,12 @@ pub(crate) fn at_terminal(command: &Command) -> Command {
         .env("SHELL", "/bin/sh")
         .stdin(Stdio::piped());
     terminal
+}
+
+/// What a command shows at a terminal, where it ends with 0.
+#[track_caller]
+pub(crate) fn shown_at_terminal(command: &Command) -> String {
+    stdout(&at_terminal(command).ends_with(0))
 }
 
 /// Another program in the directory and with the environment of a command.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use leasehold_testkit::{OutputLines, Proxy, RedisServer, eventually};
 
 use crate::tools::{
-    EndsWith, Fixture, RunToEnd, SOON, assert_like, at_terminal, kill, spawn_with_lines, stderr,
-    stdout,
+    EndsWith, Fixture, RunToEnd, SOON, assert_like, at_terminal, kill, spawn_with_lines,
+    spawn_with_messages, stderr, stdout,
 };
 
 /// A label that would rearrange the line on a terminal.
@@ -21,10 +21,7 @@ fn wait_at_terminal(fixture: &Fixture, args: &[&str], script: &str) -> (Child, O
 
 /// Starts a run that prints the progress of its wait into a pipe. Returns it with its lines.
 fn wait_verbosely(fixture: &Fixture, args: &[&str]) -> (Child, OutputLines) {
-    let mut waiting = fixture.run_script(&[&["-v"], args].concat(), "true");
-    let mut waiting = waiting.stderr(Stdio::piped()).spawn().unwrap();
-    let lines = OutputLines::read(waiting.stderr.take().unwrap());
-    (waiting, lines)
+    spawn_with_messages(&mut fixture.run_script(&[&["-v"], args].concat(), "true"))
 }
 
 #[test]
@@ -37,16 +34,9 @@ fn a_wait_names_the_holder_and_the_position_in_the_queue() {
 
         let (first, lines) = wait_verbosely(&fixture, &["job"]);
         let line = lines.after(by);
-        for part in [
-            &*pid,
-            " sh ",
-            PRINTED_LABEL,
-            " for ",
-            "; 1st in the queue, waiting",
-        ] {
-            assert!(line.contains(part), "{part}: {line}");
-        }
-        assert!(line.ends_with("waiting"), "{line}");
+        let expected =
+            format!("[..]{pid}, sh [..]{PRINTED_LABEL}[..] for [..]; 1st in the queue, waiting");
+        assert_like(&line, &expected);
 
         let begun = Instant::now();
         let (second, lines) = wait_at_terminal(&fixture, &["-w", "100s", "job"], "echo $((6 * 7))");
