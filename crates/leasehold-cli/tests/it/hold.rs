@@ -1,7 +1,6 @@
 //! `leasehold hold`: a lock for a program that reads lines and closes a pipe.
 
 use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -343,15 +342,19 @@ fn a_caller_that_leaves_during_the_wait_leaves_nothing() {
     holder.terminate();
 }
 
+/// Starts `hold` with pipes, but for this stdout.
+fn start_into(fixture: &Fixture, args: &[&str], stdout: impl Into<Stdio>) -> Child {
+    let mut command = fixture.leasehold(["hold"]);
+    command.args(args).stdin(Stdio::piped()).stdout(stdout);
+    command.stderr(Stdio::piped()).spawn().unwrap()
+}
+
 /// As after the death of a caller whose stdin was a terminal, or whose children have inherited the pipe.
 #[test]
 fn without_a_reader_the_lock_is_released() {
     let fixture = Fixture::new();
     let (reader, writer) = std::io::pipe().unwrap();
-    let mut command = fixture.leasehold(["hold", "job"]);
-    command.stdin(Stdio::piped()).stderr(Stdio::piped());
-    let mut process = command.stdout(writer).spawn().unwrap();
-    drop(command);
+    let mut process = start_into(&fixture, &["job"], writer);
     eventually(SOON, || fixture.is_held("job"));
     drop(reader);
     let stdin = process.stdin.take();
@@ -362,9 +365,7 @@ fn without_a_reader_the_lock_is_released() {
     drop(stdin);
     // Nor can a full disk be written.
     let full = std::fs::File::create("/dev/full").unwrap();
-    let mut command = fixture.leasehold(["hold", "job"]);
-    command.stdin(Stdio::piped()).stderr(Stdio::piped());
-    let mut process = command.stdout(OwnedFd::from(full)).spawn().unwrap();
+    let mut process = start_into(&fixture, &["job"], full);
     let stdin = process.stdin.take();
     let output = process.ends_with(125);
     assert_like(&stderr(&output), "[..]stdout cannot be written[..]");
@@ -379,10 +380,7 @@ fn a_stalled_reader_keeps_no_lease_from_renewal_and_no_lock_from_release() {
         let (mut reader, mut writer) = std::io::pipe().unwrap();
         fill(&mut writer);
         ioctl_fionbio(&writer, !is_blocking).unwrap();
-        let mut command = fixture.leasehold(["hold", "--ttl", "15s", "job"]);
-        command.stdin(Stdio::piped()).stderr(Stdio::piped());
-        let process = command.stdout(writer).spawn().unwrap();
-        drop(command);
+        let process = start_into(&fixture, &["--ttl", "15s", "job"], writer);
         eventually(SOON, || fixture.is_held("job"));
         is_renewed(&fixture);
         // Now its stdin is closed.

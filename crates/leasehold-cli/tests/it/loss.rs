@@ -113,24 +113,12 @@ fn a_revocation_ends_the_run_as_its_user_wants() {
     let term = "trap 'echo term >> got; exit 0' TERM; echo in; while :; do sleep 0.02; done";
     let ignore = "echo in; until test -e go-on; do sleep 0.02; done; exit 6";
     for (args, script, wanted) in [
-        (&["-v", "--ttl", "30s", "job"][..], term, 122),
-        (&["--ttl", "30s", "--lost-exit-code", "99", "job"], term, 99),
-        (&["--ttl", "30s", "--on-lost", "kill", "job"], term, 122),
-        (
-            &["--ttl", "30s", "--on-lost", "kill", "-q", "job"],
-            term,
-            122,
-        ),
-        (
-            &["-v", "--ttl", "30s", "--on-lost", "ignore", "job"],
-            ignore,
-            6,
-        ),
-        (
-            &["--ttl", "30s", "--on-lost", "ignore", "-q", "job"],
-            ignore,
-            6,
-        ),
+        (&["-v", "job"][..], term, 122),
+        (&["--lost-exit-code", "99", "job"], term, 99),
+        (&["--on-lost", "kill", "job"], term, 122),
+        (&["--on-lost", "kill", "-q", "job"], term, 122),
+        (&["--on-lost", "ignore", "-v", "job"], ignore, 6),
+        (&["--on-lost", "ignore", "-q", "job"], ignore, 6),
     ] {
         let run = Running::start(fixture.run_script(args, script));
         let mut command = fixture.leasehold(["release", "--force", "job"]);

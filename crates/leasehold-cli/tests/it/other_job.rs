@@ -14,27 +14,18 @@ fn a_start_under_the_name_of_another_job_says_so() {
         let output = command.run_to_end();
         (output.status.code().unwrap(), stderr(&output))
     };
-    for (kind, other, this, recorded) in [
-        (
-            &["run", "--every", "1d"][..],
-            &["run", "--every", "1d"][..],
-            "no-such-command --every 1d",
-            "true --every 1d",
-        ),
-        (
-            &["once", "--key", "v1"],
-            &["once", "--key", "v1"],
-            "no-such-command",
-            "true",
-        ),
+    for (kind, every) in [
+        (&["run", "--every", "1d"][..], " --every 1d"),
+        (&["once", "--key", "v1"], ""),
     ] {
         assert_eq!(quiet(kind, "/bin/true"), (0, String::new()));
-        let (code, message) = quiet(other, "no-such-command");
+        let (code, message) = quiet(kind, "no-such-command");
         assert_eq!(code, 0);
         let lines: Vec<_> = message.lines().collect();
         assert_like(lines[0], "[..], true; the command was not run");
         let expected = format!(
-            ": the record is of a run of {recorded}, and this is {this}; if they are two jobs, give one of them another name"
+            ": the record is of a run of true{every}, and this is no-such-command{every}; if they are two jobs, give one of \
+             them another name"
         );
         assert!(lines[1].contains(&expected), "{message}");
         // That of a key counts until its record is removed.
@@ -124,24 +115,14 @@ fn a_start_of_another_text_or_module_says_so() {
     let started = |name: &str, command: &[&str]| started(&fixture, name, command.iter().copied());
     let text = "sh -c (another text) --every 1d, and this is sh -c (this text) ";
     let module = "python -m a --every 1d, and this is python -m b ";
-    for (name, recorded, other, programs) in [
-        (
-            "text",
-            ["sh", "-euc", "true secret"],
-            ["sh", "-euc", "false"],
-            text,
-        ),
-        (
-            "module",
-            ["./python", "-m", "a"],
-            ["./python", "-m", "b"],
-            module,
-        ),
+    for (name, [program, option], [recorded, other], programs) in [
+        ("text", ["sh", "-euc"], ["true secret", "false"], text),
+        ("module", ["./python", "-m"], ["a", "b"], module),
     ] {
-        assert_eq!(started(name, &recorded), "");
-        let with_date = [&recorded[..], &["2026-11-27"]].concat();
+        assert_eq!(started(name, &[program, option, recorded]), "");
+        let with_date = [program, option, recorded, "2026-11-27"];
         assert_eq!(started(name, &with_date), "");
-        let message = started(name, &other);
+        let message = started(name, &[program, option, other]);
         let expected = "[..]; the command was not run[..]; if they are two jobs, give one of them another name[..]";
         assert_like(&message, expected);
         let programs = format!("the record is of a run of {programs}");

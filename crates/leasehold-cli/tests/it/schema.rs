@@ -112,20 +112,8 @@ fn the_examples_of_the_page_are_valid() {
         checked(&definition, example);
         seen.push(definition);
     }
-    let all = [
-        "ls",
-        "show",
-        "release",
-        "leader",
-        "watch",
-        "jobs",
-        "jobs_reset",
-        "doctor",
-        "watchdog_status",
-        "hold",
-        "error",
-    ];
-    assert_eq!(seen, all);
+    let all = "ls show release leader watch jobs jobs_reset doctor watchdog_status hold error";
+    assert_eq!(seen.join(" "), all);
 }
 
 #[test]

@@ -133,14 +133,7 @@ fn a_person_who_names_no_store_is_told_which_one_it_is() {
     let own = format!("sqlite:{}", fixture.path("own.db").display());
     assert_eq!(title(&["--store", &own]), "");
     // Nor is a nested run explained, or one whose messages nobody sees.
-    let nested = fixture.leasehold([
-        "run",
-        "outer",
-        env!("CARGO_BIN_EXE_leasehold"),
-        "run",
-        "inner",
-        "true",
-    ]);
+    let nested = fixture.shell("leasehold run outer leasehold run inner true");
     assert_eq!(shown_at_terminal(&nested), line);
     assert_eq!(fixture.messages(&["job"], 0), "");
 }
