@@ -70,11 +70,8 @@ async fn print_each(args: &LsArgs, client: &Client, mut ticks: Interval) -> Resu
 /// The number of locks and of waiters.
 fn counts(locks: &[LockInfo]) -> String {
     let waiters = locks.iter().map(|info| info.waiters.len()).sum();
-    let (locks, waiters) = (
-        output::count(locks.len(), "lock"),
-        output::count(waiters, "waiter"),
-    );
-    format!("{locks}, {waiters}")
+    let locks = output::count(locks.len(), "lock");
+    format!("{locks}, {}", output::count(waiters, "waiter"))
 }
 
 /// Draws each listing in place of the one before, until a signal.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::schema::checked;
 use crate::tools::{
-    EndsWith, Fixture, RunToEnd, SOON, assert_like, kill, spawn_with_messages, stderr, stdout,
+    EndsWith, Fixture, RunToEnd, SOON, assert_like, kill, now, spawn_with_messages, stderr, stdout,
 };
 use leasehold_testkit::{Proxy, RedisServer, eventually};
 use rustix::fs::{FlockOperation, fcntl_lock};
@@ -171,11 +171,9 @@ fn the_command_has_the_variables_of_its_lock_and_its_own_arguments() {
     assert_eq!(lines[0], "job one");
     assert!(lines[1].parse::<u64>().unwrap() > 1_700_000_000_000_000);
     assert!(lines[2].contains(':'));
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
+    let now = now().as_millis();
     let deadline: u128 = lines[3].parse().unwrap();
-    assert!(deadline > now.as_millis() && deadline < now.as_millis() + 30_000);
+    assert!(deadline > now && deadline < now + 30_000);
     assert!(lines[4].starts_with("sqlite:") && lines[4].ends_with("/leasehold/locks.db"));
     assert_eq!(lines[5..], ["--verbose", "-n", "a b", "$HOME", "*"]);
 }

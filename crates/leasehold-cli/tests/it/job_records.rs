@@ -1,14 +1,13 @@
 //! The records of jobs: `jobs`, its checks and its resets.
 
 use std::process::Output;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold_testkit::{RedisServer, eventually};
 
 use crate::jobs::start;
 use crate::schema::checked;
 use crate::tools::{
-    EndsWith, Fixture, RunToEnd, SOON, assert_like, shown_at_terminal, stderr, stdout,
+    EndsWith, Fixture, RunToEnd, SOON, assert_like, now, shown_at_terminal, stderr, stdout,
 };
 
 pub(crate) fn jobs(fixture: &Fixture, args: &[&str]) -> Output {
@@ -95,28 +94,18 @@ fn overdue_jobs_fail_a_check_and_are_metrics() {
     const HOUR: i64 = 3_600_000;
     let server = RedisServer::options().clock_shim().start();
     let fixture = Fixture::with_store(server.url());
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_secs_f64();
+    let now = now().as_secs_f64();
     let names = ["daily", r#"with "quotes" \ and more"#];
-    for name in names {
-        // A day and a half ago, its next run was half a day ago.
-        server.step_clock(if name == "daily" {
-            -37 * HOUR
-        } else {
-            37 * HOUR
-        });
+    // A day and a half ago: the next run of the first was half a day ago.
+    for (name, hours) in names.into_iter().zip([-37, 37]) {
+        server.step_clock(hours * HOUR);
         start(&fixture, &["run", "--every", "1d", name]).ends_with(0);
     }
     start(&fixture, &["once", "--key", "v1", "migrate"]).ends_with(0);
     let check = |args: &[&str]| {
         let output = jobs(&fixture, &[&["--check"], args].concat());
-        (
-            output.status.code().unwrap(),
-            stdout(&output),
-            stderr(&output),
-        )
+        let code = output.status.code().unwrap();
+        (code, stdout(&output), stderr(&output))
     };
     let (code, printed, message) = check(&[]);
     assert_eq!((code, printed.as_str()), (1, ""));

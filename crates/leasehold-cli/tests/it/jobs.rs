@@ -2,15 +2,15 @@
 
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use leasehold_testkit::eventually;
 
 use crate::job_records::jobs;
 use crate::schema::checked;
 use crate::tools::{
-    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, kill, parent_of, shown_at_terminal,
-    stderr, stdout,
+    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, kill, now, parent_of,
+    shown_at_terminal, stderr, stdout,
 };
 
 /// How many processes start a job at the same time.
@@ -27,17 +27,12 @@ fn runs(fixture: &Fixture) -> usize {
     fixture.read("ran").lines().count()
 }
 
-fn micros() -> u128 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap().as_micros()
-}
-
 /// The end of a process and its exit code, in a thread of its own.
 fn await_end(process: Child) -> thread::JoinHandle<(u128, Option<i32>)> {
     thread::spawn(move || {
         let output = process.wait_with_output().unwrap();
         eprint!("{}", stderr(&output));
-        (micros(), output.status.code())
+        (now().as_micros(), output.status.code())
     })
 }
 
@@ -160,11 +155,11 @@ fn a_failed_run_is_taken_over_by_those_that_wait() {
 
     // A failed run keeps the lock for a while.
     let failing = ["--every", "1d", "--retry-after", "5s", "other"];
-    let begun = micros();
+    let begun = now();
     fixture.run_script(&failing, "exit 4").ends_with(4);
     assert!(fixture.is_held("other"));
     start(&fixture, &["run", "--every", "1d", "other"]).ends_with(0);
-    assert!(micros() - begun >= 5_000_000);
+    assert!(now() - begun >= Duration::from_secs(5));
     assert_eq!(runs(&fixture), 2);
 }
 

@@ -234,10 +234,8 @@ fn failures_are_objects_with_json() {
 #[test]
 fn invisible_characters_of_others_are_escaped() {
     let fixture = Fixture::with_file();
-    let (label, name) = (
-        "\u{1b}[31mred\u{7}\u{ad}",
-        "pay\u{202e}llor\u{200b}\u{e0041}",
-    );
+    let label = "\u{1b}[31mred\u{7}\u{ad}";
+    let name = "pay\u{202e}llor\u{200b}\u{e0041}";
     // No command line acquires it.
     assert_eq!(fixture.try_run(&[name]), 125);
     let _held = fixture.hold_in_program(name, label);

@@ -2,13 +2,13 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use leasehold_testkit::{OutputLines, RedisServer, eventually};
 use rustix::io::ioctl_fionbio;
 
 use crate::tools::{
-    EndsWith, Fixture, Running, SOON, assert_like, fill, kill, lives, rises, stderr, stdout,
+    EndsWith, Fixture, Running, SOON, assert_like, fill, kill, lives, now, rises, stderr, stdout,
     within_deadline,
 };
 
@@ -16,10 +16,6 @@ use crate::tools::{
 /// the time, over and over, for as long as it lives.
 const STUBBORN: &str = "trap '' TERM; echo $$ > child; echo $LEASEHOLD_DEADLINE > deadline; \
     (echo in; while :; do date +%s%N >> beats; sleep 0.01; done)";
-
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
-}
 
 /// A stubborn command ends, and the run with the code of a lost lock. Returns what it printed.
 fn is_stopped(fixture: &Fixture, run: Running) -> String {

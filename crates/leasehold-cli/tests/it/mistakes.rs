@@ -214,10 +214,7 @@ fn a_nested_run_at_another_store_sends_no_password() {
     fs::write(fixture.path("password"), "s3cret\n").unwrap();
     fs::write(fixture.path("other"), "0ther\n").unwrap();
     let address = |server: &RedisServer| format!("127.0.0.1:{}", server.port());
-    let (url, other_url) = (
-        format!("redis://{}", address(&server)),
-        format!("redis://{}", address(&other)),
-    );
+    let [url, other_url] = [&server, &other].map(|it| format!("redis://{}", address(it)));
     let with_password = format!("LEASEHOLD_STORE={} leasehold run job", server.url());
     let with_option = format!("LEASEHOLD_STORE={url} leasehold run --password-file password job");
     let at_other = format!("leasehold ls --store {other_url}");

@@ -102,10 +102,8 @@ fn a_terminal_shows_as_many_locks_as_it_has_lines() {
     let guards = runtime.block_on(many_locks(&url, 10));
     let watch = fixture.leasehold(["--store", &url, "ls", "--watch", "100ms"]);
     let mut process = start_at_terminal(&watch, "rows 8 cols 80");
-    let (mut output, screen) = (
-        process.stdout.take().unwrap(),
-        Arc::new(Mutex::new(String::new())),
-    );
+    let mut output = process.stdout.take().unwrap();
+    let screen = Arc::new(Mutex::new(String::new()));
     let written = Arc::clone(&screen);
     let reader = thread::spawn(move || {
         let mut bytes = [0; 4096];

@@ -91,10 +91,8 @@ fn a_store_of_the_machine_that_is_not_understood_is_an_error() {
         assert!(is_named && !message.contains("s3cret"), "{text}: {message}");
     }
     // One that only a group reads may have a password.
-    let (file, run) = (
-        fixture.path("etc/leasehold/store"),
-        fixture.leasehold(["run", "job", "true"]),
-    );
+    let file = fixture.path("etc/leasehold/store");
+    let run = fixture.leasehold(["run", "job", "true"]);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
     let output = on_machine(&fixture, "redis://:s3cret@127.0.0.1:1", &run);
     assert!(stderr(&output).contains("no server listens"), "{output:?}");

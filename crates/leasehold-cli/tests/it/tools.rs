@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, PipeWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::{Client, Guard};
 use leasehold_testkit::{OutputLines, RedisServer, eventually, temp_dir};
@@ -231,6 +231,11 @@ impl Running {
         drop(self.lines);
         finish(self.process)
     }
+}
+
+/// The time of the clock on the wall, since the Unix epoch.
+pub(crate) fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
 /// Starts a command with its output in pipes.
