@@ -7,7 +7,8 @@ use leasehold_testkit::eventually;
 use crate::elections::probe;
 use crate::schema::checked;
 use crate::tools::{
-    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, fill, kill, lives, stderr, stdout,
+    EndsWith, Fixture, RunToEnd, Running, SOON, assert_like, fill, kill, lives,
+    spawn_with_messages, stderr, stdout,
 };
 
 /// A node in a fixture. It ends with the test.
@@ -200,25 +201,19 @@ fn a_node_that_is_lost_and_found_is_reported_once_each() {
     let node = Node::start(&fixture);
     let script = "until test -e go-on; do sleep 0.02; done";
     let mut run = fixture.run_script(&[&node.option(), "job"], script);
-    let log = |name| std::fs::File::create(fixture.path(name)).unwrap();
-    let mut run = run
-        .stdout(Stdio::null())
-        .stderr(log("err"))
-        .spawn()
-        .unwrap();
+    let (run, messages) = spawn_with_messages(&mut run);
     node.has_run(&fixture);
     let socket = node.socket.clone();
     drop(node);
-    let lost = format!("leasehold: the connection to the watchdog at unix:{socket} has ended");
-    eventually(SOON, || fixture.read("err").contains(&lost));
+    let lost = format!("leasehold: the connection to the watchdog at unix:{socket} has ended[..]");
+    assert_like(&messages.next_line().unwrap(), &lost);
     let node = Node::start(&fixture);
-    let found = format!("leasehold: the watchdog at unix:{socket} watches the lock now\n");
-    eventually(SOON, || fixture.read("err").contains(&found));
+    let found = format!("leasehold: the watchdog at unix:{socket} watches the lock now");
+    assert_eq!(messages.next_line(), Some(found));
     node.has_run(&fixture);
     fixture.write("go-on");
-    assert_eq!(run.wait().unwrap().code(), Some(0));
-    let printed = fixture.read("err");
-    assert_eq!(printed.lines().count(), 2, "{printed}");
+    run.ends_with(0);
+    assert_eq!(messages.next_line(), None);
 }
 
 /// Only a client that dies with leases is a death.
@@ -266,12 +261,8 @@ fn the_status_lists_the_clients() {
     assert_like(&text, &expected);
     fixture.write("go-on");
     run.ends_with(0);
-    eventually(SOON, || {
-        node.status(&fixture).unwrap()["clients"]
-            .as_array()
-            .unwrap()
-            .is_empty()
-    });
+    let none = serde_json::json!([]);
+    eventually(SOON, || node.status(&fixture).unwrap()["clients"] == none);
 }
 
 #[test]
