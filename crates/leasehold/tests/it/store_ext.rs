@@ -9,7 +9,10 @@ use leasehold::__private::store::{
 use leasehold::{Error, LeaseId};
 use leasehold_core::{Annotation, LatchStatus, Slot, StoreTime, Token};
 
-use crate::store_client::TTL;
+use crate::store_client::{TTL, lease};
+
+/// How long annotations are kept, unless a test says otherwise.
+pub(crate) const KEEP: Duration = Duration::from_secs(3_600);
 
 /// A lock that is held, and its waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +65,15 @@ async fn name(
     let Page { views, changed, .. } = store.read(Query::Name { key, parts, watch }).await?;
     let [view] = <[View; 1]>::try_from(views).expect("a name has one view");
     Ok((view, changed))
+}
+
+/// An annotation by a lease of the client in the requests.
+pub(crate) fn annotation(number: u64, text: &str) -> Annotation {
+    Annotation {
+        lease: lease(number),
+        token: Token::new(number).unwrap(),
+        text: text.into(),
+    }
 }
 
 pub(crate) fn write_note(slot: Slot, annotation: &Annotation, keep: Duration) -> Op {
@@ -142,6 +154,17 @@ pub(crate) trait StoreExt: Store {
             Outcome::Lost(loss) => Ok(Err(loss)),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Writes the value of a leader.
+    async fn write_value(
+        &self,
+        key: &Key,
+        number: u64,
+        text: &str,
+    ) -> Result<Result<(), Loss>, Error> {
+        let annotation = annotation(number, text);
+        self.annotate(key, &Slot::Value, &annotation, KEEP).await
     }
 
     async fn remove_annotation(&self, key: &Key, slot: &Slot) -> Result<bool, Error> {

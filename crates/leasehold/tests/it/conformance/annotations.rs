@@ -1,38 +1,15 @@
 //! Completions in lists, below the driver.
 
-use std::time::Duration;
-
 use leasehold::__private::store::{Key, Request, Store};
-use leasehold_core::{Annotation, CompletionKey, Loss, Name, Outcome, Slot, Token};
+use leasehold_core::{Annotation, CompletionKey, Name, Outcome, Slot};
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::store_client::{acquire, granted, keyspace, lease, outcome};
-use crate::store_ext::{StoreExt as _, write_note};
-
-pub(super) const KEEP: Duration = Duration::from_secs(3_600);
-
-pub(super) fn annotation(number: u64, text: &str) -> Annotation {
-    Annotation {
-        lease: lease(number),
-        token: Token::new(number).unwrap(),
-        text: text.into(),
-    }
-}
+use crate::store_client::{acquire, granted, keyspace, outcome};
+use crate::store_ext::{KEEP, StoreExt as _, annotation, write_note};
 
 /// The completion for a key.
 fn for_key(key: &str) -> Slot {
     Slot::Key(CompletionKey::parse(key).unwrap())
-}
-
-pub(super) async fn annotate(
-    store: &dyn Store,
-    key: &Key,
-    kind: &Slot,
-    annotation: &Annotation,
-    keep: Duration,
-) -> Result<(), Loss> {
-    let annotated = store.annotate(key, kind, annotation, keep).await;
-    annotated.unwrap_or_else(|error| panic!("{error}"))
 }
 
 async fn hold(store: &dyn Store, key: &Key) {
@@ -82,8 +59,8 @@ pub(super) async fn completions_are_listed_in_order_with_any_key(fixture: Fixtur
     kinds.push(Slot::Value);
     let annotation = annotation(1, "text");
     let write = async |key: &Key, kind: &Slot| {
-        let annotated = annotate(&*store, key, kind, &annotation, KEEP).await;
-        assert_eq!(annotated, Ok(()), "{key:?} {kind:?}");
+        let annotated = store.annotate(key, kind, &annotation, KEEP).await;
+        assert_eq!(annotated.unwrap(), Ok(()), "{key:?} {kind:?}");
     };
     let mut expected = Vec::new();
     for name in odd {

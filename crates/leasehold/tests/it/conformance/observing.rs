@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use leasehold::__private::store::Store;
 use leasehold_core::{LeaseId, Slot};
 
-use super::annotations::{KEEP, annotate, annotation};
 use crate::fixture::{Fixture, fresh_name};
 use crate::store_client::{
     StoreClient, TTL, acquire, applied, granted, is_refused, key, lease, release, renew, revoke,
@@ -78,11 +77,8 @@ pub(super) async fn each_change_of_holder_and_annotation_is_noticed(fixture: Fix
         let (writer, name) = (&*writer, observer.name.as_str());
         let key = key(name);
         let write = async |number: u64, text: &str| {
-            let annotation = annotation(number, text);
-            assert_eq!(
-                annotate(writer, &key, &KIND, &annotation, KEEP).await,
-                Ok(())
-            );
+            let written = writer.write_value(&key, number, text).await;
+            assert_eq!(written.unwrap(), Ok(()));
         };
         let seen = |number: Option<u64>, text: Option<&str>| {
             (number.map(lease), 0, text.map(ToOwned::to_owned))
@@ -155,11 +151,8 @@ pub(super) async fn no_change_is_lost_in_a_storm(fixture: Fixture) {
             if number % 50 == 0 {
                 applied(&*writer, renew(&observer.name, 1)).await;
             }
-            let annotation = annotation(1, &number.to_string());
-            assert_eq!(
-                annotate(&*writer, &key, &KIND, &annotation, KEEP).await,
-                Ok(())
-            );
+            let written = writer.write_value(&key, 1, &number.to_string()).await;
+            assert_eq!(written.unwrap(), Ok(()));
         }
     };
     let observing = async {

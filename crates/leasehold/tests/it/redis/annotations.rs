@@ -1,35 +1,14 @@
 //! Annotations in a server: their keys, foreign values in them, and users who lack rights.
 
-use leasehold_core::{Annotation, CompletionKey, LeaseId, Loss, Slot, Token};
+use leasehold_core::{Annotation, CompletionKey, Slot};
 
 use super::*;
-use crate::store_ext::StoreExt as _;
-
-const KEEP: Duration = Duration::from_secs(3_600);
+use crate::store_ext::{KEEP, StoreExt as _, annotation};
 
 pub(super) const VALUE: Slot = Slot::Value;
 
-pub(super) fn annotation(lease: LeaseId, text: &str) -> Annotation {
-    Annotation {
-        lease,
-        token: Token::new(17).unwrap(),
-        text: text.into(),
-    }
-}
-
-/// Stores the value of a leader, of the client in the requests.
-pub(super) async fn annotate(
-    store: &dyn Store,
-    key: &Key,
-    number: u64,
-    text: &str,
-) -> Result<Result<(), Loss>, Error> {
-    let annotation = annotation(lease(number), text);
-    store.annotate(key, &VALUE, &annotation, KEEP).await
-}
-
 /// The text of the value.
-async fn text(store: &dyn Store, key: &Key) -> Option<String> {
+pub(super) async fn text(store: &dyn Store, key: &Key) -> Option<String> {
     let observed = store.observe(key, &VALUE).await;
     let annotation = observed.unwrap().annotation;
     annotation.map(|annotation| annotation.text.to_string())
@@ -57,7 +36,7 @@ async fn an_annotation_is_a_string_beside_the_record_that_expires() {
             1 << 53,
         ),
     ] {
-        let annotation = annotation(lease, "a b");
+        let annotation = annotation(1, "a b");
         let stored = store.annotate(&key, &kind, &annotation, keep);
         assert_eq!(stored.await.unwrap(), Ok(()));
         let time_left: i64 = server.cli(&["PTTL", name]).parse().unwrap();
@@ -66,7 +45,7 @@ async fn an_annotation_is_a_string_beside_the_record_that_expires() {
             "{name}: {time_left}"
         );
         if keep > Duration::ZERO {
-            assert_eq!(server.cli(&["GET", name]), format!("{lease} 17 0 a b"));
+            assert_eq!(server.cli(&["GET", name]), format!("{lease} 1 0 a b"));
         }
     }
     assert_eq!(server.cli(&["GET", "app:{t:a}"]), format!("{lease} 2"));
@@ -86,7 +65,7 @@ async fn a_foreign_value_is_an_error_until_it_is_removed() {
         server.cli(command);
         let before = server.cli(&["DUMP", name]);
         for error in [
-            annotate(&*store, &key, 1, "text").await.unwrap_err(),
+            store.write_value(&key, 1, "text").await.unwrap_err(),
             store.observe(&key, &VALUE).await.unwrap_err(),
         ] {
             assert_error(&error, ErrorKind::Store, &[r#"lock "a" at redis://"#, name]);
@@ -97,13 +76,13 @@ async fn a_foreign_value_is_an_error_until_it_is_removed() {
         let observed = store.observe(&key, &completion).await.unwrap();
         assert_eq!(observed.holder.unwrap().0, lease(1));
         assert!(store.remove_annotation(&key, &VALUE).await.unwrap());
-        assert_eq!(annotate(&*store, &key, 1, "text").await.unwrap(), Ok(()));
+        assert_eq!(store.write_value(&key, 1, "text").await.unwrap(), Ok(()));
         assert_eq!(text(&*store, &key).await.as_deref(), Some("text"));
         assert!(store.remove_annotation(&key, &VALUE).await.unwrap());
     }
     server.cli(&["SET", "app:{t:a}", "somebody"]);
     for error in [
-        annotate(&*store, &key, 1, "text").await.unwrap_err(),
+        store.write_value(&key, 1, "text").await.unwrap_err(),
         store.observe(&key, &VALUE).await.unwrap_err(),
     ] {
         assert!(error.to_string().contains("app:{t:a}"), "{error}");
@@ -114,7 +93,7 @@ async fn a_foreign_value_is_an_error_until_it_is_removed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_keys_are_not_listed_as_completions() {
     let (server, store) = server_and_store().await;
-    let value = format!("{} 17 0 done", lease(1));
+    let value = format!("{} 1 0 done", lease(1));
     let ours = ["", ":v1", ":}", ":{t:b}", "::", ":completion"];
     for suffix in ours {
         server.cli(&["SET", &format!("app:{{t:[*?]}}:completion{suffix}"), &value]);
@@ -144,7 +123,7 @@ async fn foreign_keys_are_not_listed_as_completions() {
     let kinds: Vec<_> = listed.iter().map(|(_, kind, _)| kind.clone()).collect();
     assert_eq!(kinds, expected);
     let of_the_name = |(listed, _, stored): &(Key, _, Annotation)| {
-        *listed == key("[*?]") && *stored == annotation(lease(1), "done")
+        *listed == key("[*?]") && *stored == annotation(1, "done")
     };
     assert!(listed.iter().all(of_the_name), "{listed:?}");
 }

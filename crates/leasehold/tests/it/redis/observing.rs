@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use leasehold::{LockEvent, LockEvents};
 use leasehold_core::LeaseId;
 
-use super::annotations::{VALUE, annotate};
+use super::annotations::VALUE;
 use super::*;
 use crate::store_ext::{Observation, StoreExt as _};
 use crate::waiters::poll_once;
@@ -94,7 +94,7 @@ async fn any_change_of_a_key_that_was_read_is_noticed() {
         lease
     );
     // An annotation that expires by itself, at the latest when the server deletes it.
-    assert_eq!(annotate(&*store, &key, 1, "text").await.unwrap(), Ok(()));
+    assert_eq!(store.write_value(&key, 1, "text").await.unwrap(), Ok(()));
     let observation = observe(&*store, &key).await;
     server.cli(&["PEXPIRE", annotation, "1"]);
     noticed(observation).await;
@@ -147,10 +147,8 @@ async fn without_tracking_nothing_is_notified_and_all_is_read() {
         holder.acquire("a", 1).await;
         assert_eq!(holder.wait("a", 2).await, 0);
         let store = open(&server.url_of("bob", "pw")).await;
-        assert_eq!(
-            annotate(&*store, &key("a"), 1, "text").await.unwrap(),
-            Ok(())
-        );
+        let written = store.write_value(&key("a"), 1, "text").await;
+        assert_eq!(written.unwrap(), Ok(()));
         let observation = observe(&*store, &key("a")).await;
         assert_eq!(observation.changed.is_some(), changed);
         assert_eq!(observation.waiters, waiters);

@@ -3,26 +3,18 @@
 use std::fs;
 use std::time::Duration;
 
-use leasehold_core::{Annotation, Slot, Token};
+use leasehold_core::Slot;
 
 use super::*;
-use crate::store_ext::StoreExt as _;
+use crate::store_ext::{StoreExt as _, annotation};
 
 /// Less than the time after which observers read again anyway.
 const NOTICED_MAX: Duration = Duration::from_secs(10);
 
 const KIND: Slot = Slot::Period;
 
-fn annotation() -> Annotation {
-    Annotation {
-        lease: lease(1),
-        token: Token::MAX,
-        text: "text".into(),
-    }
-}
-
 async fn annotate(store: &dyn Store, name: &str, keep: Duration) {
-    let (key, annotation) = (key(name), annotation());
+    let (key, annotation) = (key(name), annotation(1, "text"));
     let annotated = store.annotate(&key, &KIND, &annotation, keep).await;
     assert_eq!(annotated.unwrap(), Ok(()));
 }
@@ -138,7 +130,7 @@ async fn a_damaged_annotation_is_an_error_of_that_name_only() {
         let error = store.completions(&space()).await.unwrap_err();
         assert!(error.to_string().starts_with(&start), "{error}");
         let good = store.observe(&key("good"), &KIND).await.unwrap();
-        assert_eq!(good.annotation, Some(annotation()));
+        assert_eq!(good.annotation, Some(annotation(1, "text")));
 
         // The advice of the message helps.
         assert!(store.remove_annotation(&key("bad"), &KIND).await.unwrap());
@@ -147,7 +139,7 @@ async fn a_damaged_annotation_is_an_error_of_that_name_only() {
     // A damaged record is also an error of the annotation.
     let damage = "UPDATE heads SET value = '1' WHERE name = 'bad'";
     fixture.database().execute(damage, []).unwrap();
-    let (key, annotation) = (key("bad"), annotation());
+    let (key, annotation) = (key("bad"), annotation(1, "text"));
     let annotated = store.annotate(&key, &KIND, &annotation, TTL).await;
     let start = format!(r#"lock "bad" at {}: its record is damaged"#, fixture.url());
     let error = annotated.unwrap_err().to_string();

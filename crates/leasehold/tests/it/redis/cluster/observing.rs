@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::leftovers::record_key;
-use crate::redis::annotations::{VALUE, annotate};
+use crate::redis::annotations::VALUE;
 use crate::redis::observing::{noticed, observe, until_held_by};
 use crate::store_ext::{Observation, StoreExt as _};
 
@@ -19,7 +19,7 @@ async fn an_observer_follows_a_slot_that_moves() {
             let request = |number| within(&space, acquire(name, number));
             if held {
                 granted(&*other, request(1)).await;
-                assert_eq!(annotate(&*other, &key, 1, "one").await.unwrap(), Ok(()));
+                assert_eq!(other.write_value(&key, 1, "one").await.unwrap(), Ok(()));
             }
             let observation = observe(&*store, &key).await;
             assert_eq!(observation.holder.is_some(), held);
@@ -51,7 +51,7 @@ async fn a_name_is_observed_while_its_slot_is_being_migrated() {
     let store = open(&cluster.url()).await;
     let key = key("a");
     granted(&*store, acquire("a", 1)).await;
-    assert_eq!(annotate(&*store, &key, 1, "one").await.unwrap(), Ok(()));
+    assert_eq!(store.write_value(&key, 1, "one").await.unwrap(), Ok(()));
     let slot = cluster.slot_of(RECORD);
     let moving = cluster.begin_to_move(slot, (cluster.master_of(slot) + 1) % 3);
     let is_read = |observation: &Observation| {

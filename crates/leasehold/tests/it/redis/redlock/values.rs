@@ -3,15 +3,9 @@
 use leasehold_core::Loss;
 
 use super::*;
-use crate::redis::annotations::{VALUE, annotate};
+use crate::redis::annotations::{VALUE, text};
 use crate::redis::observing::{noticed, observe, until_held_by};
 use crate::store_ext::StoreExt as _;
-
-/// The text of the value, for the holder.
-async fn text(store: &dyn Store, key: &Key) -> Option<String> {
-    let annotation = observe(store, key).await.annotation;
-    annotation.map(|annotation| annotation.text.to_string())
-}
 
 /// Acquires the free lock `a`. Returns the number of the lease: on a busy machine the first one may be too late.
 async fn acquired(store: &dyn Store, after: u64) -> u64 {
@@ -36,10 +30,10 @@ async fn a_majority_stores_and_shows_a_value() {
     let [store, other] = [open(&url).await, open(&url).await];
     let key = key("a");
     let first = acquired(&*store, 0).await;
-    let write = async |text: &str| annotate(&*store, &key, first, text).await.unwrap();
+    let write = async |text: &str| store.write_value(&key, first, text).await.unwrap();
     assert_eq!(write("one").await, Ok(()));
     assert_eq!(text(&*other, &key).await.as_deref(), Some("one"));
-    let another = annotate(&*other, &key, first + 1, "other").await;
+    let another = other.write_value(&key, first + 1, "other").await;
     assert_eq!(another.unwrap(), Err(Loss::TakenOver));
 
     // A minority forgets it, or has missed a later one.
@@ -72,7 +66,7 @@ async fn a_majority_stores_and_shows_a_value() {
 
     masters.server_mut(0).kill9();
     for error in [
-        annotate(&*store, &key, second, "four").await.unwrap_err(),
+        store.write_value(&key, second, "four").await.unwrap_err(),
         store.observe(&key, &VALUE).await.unwrap_err(),
         store.remove_annotation(&key, &VALUE).await.unwrap_err(),
     ] {
@@ -94,7 +88,7 @@ async fn a_master_that_forgot_its_grants_stores_no_value() {
     // A lock that most masters have forgotten is lost.
     let mut annotated = None;
     eventually_async(SOON, async || {
-        annotated = annotate(&*store, &key, number, "one").await.ok();
+        annotated = store.write_value(&key, number, "one").await.ok();
         annotated.is_some()
     })
     .await;
