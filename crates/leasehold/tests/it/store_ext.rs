@@ -14,6 +14,9 @@ use crate::store_client::{TTL, lease};
 /// How long annotations are kept, unless a test says otherwise.
 pub(crate) const KEEP: Duration = Duration::from_secs(3_600);
 
+/// How long a change may take to be noticed. Observers read again after a longer time anyway.
+pub(crate) const NOTICED_MAX: Duration = Duration::from_secs(8);
+
 /// A lock that is held, and its waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLock {
@@ -73,6 +76,17 @@ pub(crate) fn annotation(number: u64, text: &str) -> Annotation {
         lease: lease(number),
         token: Token::new(number).unwrap(),
         text: text.into(),
+    }
+}
+
+/// Waits for a change that the store notifies.
+#[track_caller]
+pub(crate) fn noticed(observation: Observation) -> impl Future<Output = ()> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let changed = observation.changed.expect("changes are notified");
+        let changed = tokio::time::timeout(NOTICED_MAX, changed).await;
+        assert!(changed.is_ok(), "no change was noticed, {caller}");
     }
 }
 

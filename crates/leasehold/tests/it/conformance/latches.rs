@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::assert_conflict;
-use super::observing::NOTICED_MAX;
 use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::store_client::{TTL, assert_error};
+use crate::store_ext::NOTICED_MAX;
 use crate::waiters::{SOON, soon, spawn_polled};
 
 /// How many tasks wait for a latch in one test.

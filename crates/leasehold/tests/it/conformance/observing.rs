@@ -1,7 +1,7 @@
 //! Observing: the state of a name, and its next change.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use leasehold::__private::store::Store;
 use leasehold_core::{LeaseId, Slot};
@@ -11,10 +11,7 @@ use crate::store_client::{
     StoreClient, TTL, acquire, applied, granted, is_refused, key, lease, release, renew, revoke,
     send, space, wait,
 };
-use crate::store_ext::{Observation, StoreExt as _};
-
-/// How long a change may take to be noticed. Observers read again after a longer time anyway.
-pub(super) const NOTICED_MAX: Duration = Duration::from_secs(8);
+use crate::store_ext::{NOTICED_MAX, Observation, StoreExt as _, noticed};
 
 const KIND: Slot = Slot::Value;
 
@@ -163,9 +160,7 @@ pub(super) async fn no_change_is_lost_in_a_storm(fixture: Fixture) {
             assert!(number >= last, "{number} after {last}");
             last = number;
             if last < CHANGES {
-                let changed = observation.changed.unwrap();
-                let changed = tokio::time::timeout(NOTICED_MAX, changed).await;
-                assert!(changed.is_ok(), "{last} of {CHANGES}");
+                noticed(observation).await;
             }
         }
     };
@@ -183,8 +178,6 @@ pub(super) async fn every_observer_is_notified(fixture: Fixture) {
     }
     granted(&*first.store, acquire(&first.name, 1)).await;
     for observation in observations {
-        let changed = observation.changed.unwrap();
-        let changed = tokio::time::timeout(NOTICED_MAX, changed).await;
-        assert!(changed.is_ok());
+        noticed(observation).await;
     }
 }

@@ -6,26 +6,12 @@ use leasehold_core::LeaseId;
 
 use super::annotations::VALUE;
 use super::*;
-use crate::store_ext::{Observation, StoreExt as _};
+use crate::store_ext::{Observation, StoreExt as _, noticed};
 use crate::waiters::poll_once;
-
-/// Much less than the time after which an observer reads again in any case.
-const AT_ONCE: Duration = Duration::from_secs(8);
 
 pub(super) async fn observe(store: &dyn Store, key: &Key) -> Observation {
     let observed = store.observe(key, &VALUE).await;
     observed.unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// Waits for a change that the store notifies.
-#[track_caller]
-pub(super) fn noticed(observation: Observation) -> impl Future<Output = ()> {
-    let caller = std::panic::Location::caller();
-    async move {
-        let changed = observation.changed.expect("changes are notified");
-        let changed = tokio::time::timeout(AT_ONCE, changed).await;
-        assert!(changed.is_ok(), "no change was noticed, {caller}");
-    }
 }
 
 /// Observes until a holder is read, as an observer does that lives through failures.

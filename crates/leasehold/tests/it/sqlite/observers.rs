@@ -6,10 +6,7 @@ use std::time::Duration;
 use leasehold_core::Slot;
 
 use super::*;
-use crate::store_ext::{StoreExt as _, annotation};
-
-/// Less than the time after which observers read again anyway.
-const NOTICED_MAX: Duration = Duration::from_secs(10);
+use crate::store_ext::{StoreExt as _, annotation, noticed};
 
 const KIND: Slot = Slot::Period;
 
@@ -42,11 +39,10 @@ async fn a_registration_is_renewed_with_its_socket_and_removed_after_its_end() {
 
     fs::remove_dir_all(fixture.directory.path().join("locks.db-wake")).unwrap();
     clock.advance(seconds(20));
-    let changed = observe().await.changed.unwrap();
+    let observation = observe().await;
     assert!(end_of_registration(&fixture) > first);
     granted(&writer, acquire("a", 1)).await;
-    let notified = tokio::time::timeout(NOTICED_MAX, changed).await;
-    assert_eq!(notified, Ok(Ok(())));
+    noticed(observation).await;
 
     let observed = async || observe().await.revoked;
     applied(&writer, revoke("a")).await;
@@ -71,27 +67,24 @@ async fn an_observer_that_has_ended_is_notified_in_vain_once() {
     drop(observe().await);
     assert_eq!(fixture.count("members WHERE class = 6"), 4);
     granted(&*store, acquire("a", 1)).await;
-    let changed = observe().await.changed.unwrap();
+    let observation = observe().await;
     applied(&*store, release("a", 1)).await;
     assert_eq!(fixture.count("members WHERE class = 6"), 1);
-    let notified = tokio::time::timeout(NOTICED_MAX, changed).await;
-    assert_eq!(notified, Ok(Ok(())));
+    noticed(observation).await;
 }
 
 #[tokio::test]
 async fn observers_of_a_deleted_file_are_notified() {
     let (fixture, store) = FileFixture::opened().await;
-    let changed = store.observe(&key("a"), &KIND).await.unwrap().changed;
+    let observation = store.observe(&key("a"), &KIND).await.unwrap();
     fs::remove_file(fixture.path()).unwrap();
     // The store notices it at its next request, of whatever kind.
     assert_eq!(store.inspect(&key("b")).await.unwrap(), None);
-    let notified = tokio::time::timeout(NOTICED_MAX, changed.unwrap()).await;
-    assert_eq!(notified, Ok(Ok(())));
+    noticed(observation).await;
     // Also in the new file.
-    let changed = store.observe(&key("a"), &KIND).await.unwrap().changed;
+    let observation = store.observe(&key("a"), &KIND).await.unwrap();
     granted(&*fixture.open().await, acquire("a", 1)).await;
-    let notified = tokio::time::timeout(NOTICED_MAX, changed.unwrap()).await;
-    assert_eq!(notified, Ok(Ok(())));
+    noticed(observation).await;
 }
 
 #[tokio::test]

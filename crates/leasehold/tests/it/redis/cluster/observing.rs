@@ -3,8 +3,8 @@
 use super::*;
 use crate::leftovers::record_key;
 use crate::redis::annotations::VALUE;
-use crate::redis::observing::{noticed, observe, until_held_by};
-use crate::store_ext::{Observation, StoreExt as _};
+use crate::redis::observing::{observe, until_held_by};
+use crate::store_ext::{Observation, StoreExt as _, noticed};
 
 /// A name of a free lock has no keys whose migration a node could report.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,8 +4,8 @@ use leasehold_core::Loss;
 
 use super::*;
 use crate::redis::annotations::{VALUE, text};
-use crate::redis::observing::{noticed, observe, until_held_by};
-use crate::store_ext::StoreExt as _;
+use crate::redis::observing::{observe, until_held_by};
+use crate::store_ext::{StoreExt as _, noticed};
 
 /// Acquires the free lock `a`. Returns the number of the lease: on a busy machine the first one may be too late.
 async fn acquired(store: &dyn Store, after: u64) -> u64 {
