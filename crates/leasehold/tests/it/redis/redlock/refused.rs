@@ -3,7 +3,6 @@
 use leasehold::LeaseOptions;
 use leasehold_testkit::free_port;
 
-use super::forgotten::works_again;
 use super::*;
 use crate::fixture::with_options;
 use crate::redis::refused::refused;
@@ -66,15 +65,6 @@ async fn an_unreachable_majority_is_named() {
     for port in [a, b] {
         let url = at(&[here, a, b]);
         refused(&url, ErrorKind::NoQuorum, &port.to_string()).await;
-    }
-}
-
-#[tokio::test]
-async fn one_of_three_may_be_away() {
-    let masters = Masters::aged(3);
-    let ports = ports(&masters);
-    for url in [masters.url(), at(&[ports[0], free_port(), ports[2]])] {
-        works_again(&*open(&url).await).await;
     }
 }
 
