@@ -103,29 +103,6 @@ async fn renewed(guard: &Guard) {
     .await;
 }
 
-/// How a master fails.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Failure {
-    Killed,
-    Stopped,
-}
-
-impl Failure {
-    fn begin(self, masters: &mut Masters, nth: usize) {
-        match self {
-            Self::Killed => masters.server_mut(nth).kill9(),
-            Self::Stopped => masters.server(nth).stop(),
-        }
-    }
-
-    fn end(self, masters: &mut Masters, nth: usize) {
-        match self {
-            Self::Killed => masters.server_mut(nth).restart(Restart::Kept),
-            Self::Stopped => masters.server(nth).cont(),
-        }
-    }
-}
-
 async fn two_clients(url: &str) -> [Client; 2] {
     [client_at(url, TTL).await, client_at(url, TTL).await]
 }

@@ -1,7 +1,8 @@
 //! A majority fails: no lock can be held, and holders and waiters notice that.
 
-use super::*;
 use leasehold_core::StateKind;
+
+use super::*;
 
 /// An impossible acquisition fails long before the ttl, and does not wait for the release of earlier ones.
 const FAST: Duration = Duration::from_secs(5);
@@ -36,7 +37,8 @@ async fn is_lost_in_time(guard: &Guard) {
     assert!(kinds.iter().any(jeopardy), "{kinds:?}");
 }
 
-async fn a_majority_fails(count: usize, failure: Failure) {
+/// The masters are killed or stopped for a while.
+async fn a_majority_fails(count: usize, killed: bool) {
     let mut masters = Masters::aged(count);
     let [a, b] = two_clients(&short(&masters)).await;
     let guard = lock(&a, "a").await;
@@ -44,7 +46,10 @@ async fn a_majority_fails(count: usize, failure: Failure) {
     // The first request of a client inspects all masters, with a longer limit.
     lock(&b, "b").await.release().await.unwrap();
     for nth in 0..=count / 2 {
-        failure.begin(&mut masters, nth);
+        match killed {
+            true => masters.server_mut(nth).kill9(),
+            false => masters.server(nth).stop(),
+        }
     }
     // The state of a held lock is as unknown as that of a free one.
     let fails = async {
@@ -53,7 +58,10 @@ async fn a_majority_fails(count: usize, failure: Failure) {
     };
     tokio::join!(is_lost_in_time(&guard), fails);
     for nth in 0..=count / 2 {
-        failure.end(&mut masters, nth);
+        match killed {
+            true => masters.server_mut(nth).restart(Restart::Kept),
+            false => masters.server(nth).cont(),
+        }
     }
     let next = lock_in_time(&b, "a").await;
     assert!(next.token() > first);
@@ -63,12 +71,12 @@ async fn a_majority_fails(count: usize, failure: Failure) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_majority_is_killed() {
-    a_majority_fails(3, Failure::Killed).await;
+    a_majority_fails(3, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_majority_is_stopped() {
-    a_majority_fails(5, Failure::Stopped).await;
+    a_majority_fails(5, false).await;
 }
 
 /// A waiter is served when the masters are back.
