@@ -14,9 +14,7 @@ use std::fs;
 use std::future::Future;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use leasehold::__private::store::{self, OpenOptions, Reply, Request, SqliteStore, Store};
@@ -182,10 +180,4 @@ async fn refusal(path: &Path, kind: ErrorKind, advice: &str) {
     let text = error.to_string();
     assert!(text.starts_with(&format!("store {url}: ")), "{text}");
     assert!(!text.ends_with('.') && !text.contains('\n'), "{text}");
-}
-
-/// Polls a future once: its request is in the queue of the store afterwards.
-fn start<F: Future + ?Sized>(future: &mut Pin<Box<F>>) {
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(future.as_mut().poll(&mut context).is_pending());
 }

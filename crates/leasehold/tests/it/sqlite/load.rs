@@ -7,6 +7,7 @@ use leasehold_testkit::eventually_async;
 
 use super::*;
 use crate::store_ext::StoreExt as _;
+use crate::waiters::poll_once;
 
 #[tokio::test]
 async fn a_batch_is_one_transaction() {
@@ -34,7 +35,7 @@ async fn requests_that_wait_together_are_committed_together() {
         .map(|number| store.apply(vec![acquire(&format!("n{number}"), number)]))
         .collect();
     for future in &mut waiting {
-        start(future);
+        assert!(poll_once(future).is_pending());
     }
     blocker.execute_batch("COMMIT").unwrap();
     for future in waiting {
@@ -52,7 +53,7 @@ async fn dropping_the_store_applies_pending_requests_without_waiting() {
     blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
     let names: Vec<_> = (0..10).map(|number| format!("n{number}")).collect();
     for name in &names {
-        start(&mut store.apply(vec![acquire(name, 1)]));
+        assert!(poll_once(&mut store.apply(vec![acquire(name, 1)])).is_pending());
     }
     // If this waited, the transaction could not end, and the requests would be rejected.
     drop(store);

@@ -46,12 +46,14 @@ async fn a_socket_exists_as_long_as_its_client_listens() {
     eventually(SOON, || sockets(&fixture).is_empty());
 }
 
+/// Which somebody has created, and which remain.
 #[tokio::test]
 async fn sockets_have_the_permissions_of_the_file() {
     for (file, expected) in [(0o600, 0o700), (0o660, 0o770), (0o640, 0o750)] {
         let fixture = FileFixture::new();
         create(&fixture.path(), file);
         let client = StoreClient::listening(&fixture.open().await, 11).await;
+        assert_eq!(mode(&fixture.path()), file);
         assert_eq!(mode(&directory(&fixture)), expected);
         let socket = socket_of(&fixture, client.id);
         assert_eq!(mode(&socket), file);
