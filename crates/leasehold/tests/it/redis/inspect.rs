@@ -95,15 +95,19 @@ async fn a_user_who_may_not_read_gets_an_error_with_the_remedy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_inspection_reads_four_keys() {
+async fn an_inspection_reads_four_keys_and_a_leader_is_read_by_three_commands() {
     let server = RedisServer::start();
     let client = Client::connect(&server.url()).await.unwrap();
+    let election = client.election("b").unwrap();
+    commands(&server);
+    assert!(election.leader().await.unwrap().is_none());
+    assert_eq!(commands(&server), "get:2 pttl:1");
     let guard = lock(&client, "a").await;
     let mutex = client.mutex("a").unwrap();
     commands(&server);
     let lock = mutex.inspect().await.unwrap();
     assert_eq!(lock.map(|lock| lock.lease), Some(guard.lease_id()));
     // The record, the counter and the client info of the holder; the queue.
-    let commands = commands(&server);
-    assert!(commands.contains("get:3 lrange:1"), "{commands}");
+    let inspected = commands(&server);
+    assert!(inspected.contains("get:3 lrange:1"), "{inspected}");
 }

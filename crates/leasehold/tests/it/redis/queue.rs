@@ -198,16 +198,6 @@ async fn an_uncontended_run_costs_two_calls_and_one_that_is_complete_a_single_ca
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_is_read_by_three_commands() {
-    let server = RedisServer::start();
-    let client = Client::connect(&server.url()).await.unwrap();
-    let election = client.election("a").unwrap();
-    commands(&server);
-    assert!(election.leader().await.unwrap().is_none());
-    assert_eq!(commands(&server), "get:2 pttl:1");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_run_of_a_new_client_costs_few_commands() {
     let server = RedisServer::start();
     let run = async |key| {
