@@ -251,6 +251,12 @@ impl Drop for Fixture {
     }
 }
 
+/// Two clients of a server, as two processes would have.
+pub(crate) async fn two_clients(url: &str) -> [Client; 2] {
+    let (one, other) = tokio::join!(Client::connect(url), Client::connect(url));
+    [one.unwrap(), other.unwrap()]
+}
+
 /// A name that no other test uses: tests of one server run side by side.
 pub(crate) fn fresh_name(what: &str) -> String {
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -73,7 +73,7 @@ impl FileFixture {
 
     /// A client of each of two stores on the file.
     async fn two_clients(&self) -> [StoreClient; 2] {
-        clients_of([&self.url(), &self.url()]).await
+        StoreClient::two_listening([&self.url(), &self.url()]).await
     }
 
     /// The file as SQLite sees it. It is opened through the same library as the store, so that closing
@@ -143,15 +143,6 @@ async fn until_deleted(fixture: &FileFixture, store: &dyn Store, rows: &str) {
         assert!(requests.next().is_some(), "{rows} are never deleted");
         applied(store, renew("other", 1)).await;
     }
-}
-
-/// A client of each of two stores.
-async fn clients_of(urls: [&str; 2]) -> [StoreClient; 2] {
-    let (one, other) = (open(urls[0]).await, open(urls[1]).await);
-    [
-        StoreClient::listening(&one, 11).await,
-        StoreClient::listening(&other, 12).await,
-    ]
 }
 
 /// In a helper: executes a command with a file, or with its directory.

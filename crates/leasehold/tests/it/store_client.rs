@@ -345,6 +345,19 @@ impl StoreClient {
         Self::on(&open(url).await, number)
     }
 
+    /// Two clients with a connection each.
+    pub(crate) async fn two(url: &str) -> [Self; 2] {
+        [Self::connect(url, 1).await, Self::connect(url, 2).await]
+    }
+
+    /// Two clients with a connection each, which their stores have subscribed to their events.
+    pub(crate) async fn two_listening([one, other]: [&str; 2]) -> [Self; 2] {
+        [
+            Self::listening(&open(one).await, 11).await,
+            Self::listening(&open(other).await, 12).await,
+        ]
+    }
+
     /// A client that shares the connection of a store.
     pub(crate) fn on(store: &Arc<dyn Store>, number: u8) -> Self {
         Self::in_space(store, &space(), number)

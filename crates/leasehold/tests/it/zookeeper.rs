@@ -9,6 +9,7 @@ use leasehold_testkit::{Proxy, RedisServer, Way, ZookeeperServer, eventually_asy
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
+use crate::fixture::two_clients;
 use crate::store_client::*;
 use crate::waiters::SOON;
 
@@ -34,8 +35,7 @@ async fn passes_on(holder: &Client, waiter: &Client, name: &str) {
 async fn whichever_server_is_killed_the_others_go_on() {
     let mut ensemble = ZookeeperServer::with(3, "");
     let url = ensemble.url();
-    let (holder, waiter) = tokio::join!(Client::connect(&url), Client::connect(&url));
-    let (holder, waiter) = (holder.unwrap(), waiter.unwrap());
+    let [holder, waiter] = two_clients(&url).await;
     passes_on(&holder, &waiter, "a").await;
     let store = open(&url).await;
     let leader = ensemble.leader().expect("a leader");
@@ -98,8 +98,7 @@ async fn leases_are_released_even_if_an_outage_lasts_beyond_their_ttl() {
 async fn a_session_that_has_ended_is_replaced() {
     let server = ZookeeperServer::with(1, "maxSessionTimeout=1000");
     let url = server.url();
-    let (holder, waiter) = tokio::join!(Client::connect(&url), Client::connect(&url));
-    let (holder, waiter) = (holder.unwrap(), waiter.unwrap());
+    let [holder, waiter] = two_clients(&url).await;
     passes_on(&holder, &waiter, "a").await;
     let store = open(&url).await;
     server.pause(0);
@@ -153,8 +152,7 @@ async fn with_a_user_the_nodes_are_closed_to_others() {
 async fn over_tls() {
     let server = ZookeeperServer::tls();
     let url = server.url();
-    let (holder, waiter) = tokio::join!(Client::connect(&url), Client::connect(&url));
-    let (holder, waiter) = (holder.unwrap(), waiter.unwrap());
+    let [holder, waiter] = two_clients(&url).await;
     assert_eq!(holder.store().to_string(), url);
     passes_on(&holder, &waiter, "a").await;
     // Many frames in both directions at a time.

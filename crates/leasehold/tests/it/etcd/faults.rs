@@ -9,9 +9,7 @@ use super::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_killed_is_replaced() {
     let mut cluster = EtcdCluster::options().start(3);
-    let url = cluster.url();
-    let holder = StoreClient::connect(&url, 1).await;
-    let waiter = StoreClient::connect(&url, 2).await;
+    let [holder, waiter] = StoreClient::two(&cluster.url()).await;
     passes_on(&holder, &waiter, "a").await;
     let leader = cluster.leader();
     for (round, killed) in [leader, (leader + 1) % 3].into_iter().enumerate() {

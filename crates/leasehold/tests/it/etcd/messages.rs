@@ -70,9 +70,7 @@ async fn messages_of_one_batch_do_not_replace_each_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_lease_is_replaced() {
     let cluster = EtcdCluster::start();
-    let url = cluster.url();
-    let holder = StoreClient::connect(&url, 1).await;
-    let waiter = StoreClient::connect(&url, 2).await;
+    let [holder, waiter] = StoreClient::two(&cluster.url()).await;
     passes_on(&holder, &waiter, "a").await;
     let lease = lease_of(&cluster, waiter.id);
     waiter.events();
@@ -93,9 +91,7 @@ async fn a_lost_lease_is_replaced() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_compaction_loses_no_message() {
     let cluster = EtcdCluster::start();
-    let url = cluster.url();
-    let holder = StoreClient::connect(&url, 1).await;
-    let waiter = StoreClient::connect(&url, 2).await;
+    let [holder, waiter] = StoreClient::two(&cluster.url()).await;
     holder.acquire("a", 1).await;
     assert_eq!(waiter.wait("a", 1).await, 0);
     for _ in 0..3 {

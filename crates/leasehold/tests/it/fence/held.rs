@@ -13,7 +13,7 @@ use tokio_postgres::{IsolationLevel, Transaction};
 
 use super::paused::is_refused;
 use super::resources::{session, write_checked};
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, two_clients};
 use crate::waiters::soon;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -90,8 +90,7 @@ async fn shared_holders_pass() {
     let server = PostgresServer::start();
     let url = server.url();
     server.run(&[COMMITS]);
-    let (client, other) = tokio::join!(Client::connect(&url), Client::connect(&url));
-    let (client, other) = (client.unwrap(), other.unwrap());
+    let [client, other] = two_clients(&url).await;
     for level in ["read committed", "repeatable read"] {
         let set = format!("ALTER ROLE testkit SET default_transaction_isolation = '{level}'");
         server.run(&[&set]);
@@ -134,8 +133,7 @@ async fn shared_holders_pass() {
 async fn a_downgrade_waits_for_the_transaction() {
     let server = PostgresServer::start();
     let url = server.url();
-    let (first, second) = tokio::join!(Client::connect(&url), Client::connect(&url));
-    let (first, second) = (first.unwrap(), second.unwrap());
+    let [first, second] = two_clients(&url).await;
     let [lock, elsewhere] = [&first, &second].map(|it| it.rw_lock("catalog").unwrap());
     let writer = lock.write().await.unwrap();
     let token = i64::from(writer.token());
@@ -195,8 +193,7 @@ async fn a_standby_cannot_check() {
 async fn a_takeover_waits_for_the_transaction() {
     let server = PostgresServer::start();
     let url = server.url();
-    let first = Client::connect(&url).await.unwrap();
-    let second = Client::connect(&url).await.unwrap();
+    let [first, second] = two_clients(&url).await;
     let mutex = second.mutex("stock").unwrap();
     let mut session = session(&server.url()).await;
 
@@ -269,9 +266,8 @@ async fn a_transaction_that_is_idle_for_too_long_is_ended() {
 async fn a_release_before_the_end_of_the_transaction_is_repeated() {
     let server = PostgresServer::start();
     let url = server.url();
-    let (first, second) = tokio::join!(Client::connect(&url), Client::connect(&url));
-    let mutex = second.unwrap().mutex("stock").unwrap();
-    let first = first.unwrap();
+    let [first, second] = two_clients(&url).await;
+    let mutex = second.mutex("stock").unwrap();
     let guard = first.mutex("stock").unwrap().lock().await.unwrap();
     let mut session = session(&url).await;
     let token = i64::from(guard.token());
@@ -292,8 +288,7 @@ async fn no_commit_is_stale() {
     let server = PostgresServer::start_with_clock();
     server.run(&[COMMITS]);
     let url = server.url();
-    let (first, second) = tokio::join!(Client::connect(&url), Client::connect(&url));
-    let mut clients = [first.unwrap(), second.unwrap()];
+    let mut clients = two_clients(&url).await;
     let (mut early_session, mut late_session) =
         (session(&server.url()).await, session(&server.url()).await);
     let mut early_commits = 0;

@@ -211,13 +211,7 @@ async fn settings_of_the_user_change_nothing() {
         "CREATE FUNCTION evil.pg_notify(text, text) RETURNS void LANGUAGE sql AS 'SELECT'",
         "CREATE FUNCTION evil.split_part(text, text, integer) RETURNS text LANGUAGE sql AS $$SELECT 'no'$$",
     ]);
-    let store = open(&server.url()).await;
-    works(&*store).await;
-    let other = open(&server.url()).await;
-    passes_on(
-        &StoreClient::listening(&store, 1).await,
-        &StoreClient::listening(&other, 2).await,
-        "a",
-    )
-    .await;
+    let url = server.url();
+    let [one, other] = StoreClient::two_listening([&url, &url]).await;
+    passes_on(&one, &other, "a").await;
 }

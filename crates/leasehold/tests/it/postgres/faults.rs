@@ -18,9 +18,8 @@ const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_ac
 #[tokio::test(flavor = "multi_thread")]
 async fn terminated_connections_lose_no_request() {
     let server = PostgresServer::start();
-    let [holder, waiter] = [open(&server.url()).await, open(&server.url()).await];
-    let holder = StoreClient::listening(&holder, 1).await;
-    let waiter = StoreClient::listening(&waiter, 2).await;
+    let url = server.url();
+    let [holder, waiter] = StoreClient::two_listening([&url, &url]).await;
     let mut last = 0;
     for round in 1..20 {
         let token = holder.acquire("a", round).await;
@@ -45,12 +44,11 @@ async fn a_limit_of_idle_sessions_ends_no_listener() {
         "ALTER ROLE testkit SET idle_session_timeout = '500ms'",
         "ALTER ROLE testkit SET idle_in_transaction_session_timeout = '500ms'",
     ]);
-    let [holder, waiter] = [open(&server.url()).await, open(&server.url()).await];
-    for store in [&holder, &waiter] {
-        until_wakeup(&**store, WakeupMode::Grants).await;
+    let url = server.url();
+    let [holder, waiter] = StoreClient::two_listening([&url, &url]).await;
+    for client in [&holder, &waiter] {
+        until_wakeup(&*client.store, WakeupMode::Grants).await;
     }
-    let holder = StoreClient::listening(&holder, 1).await;
-    let waiter = StoreClient::listening(&waiter, 2).await;
     holder.acquire("a", 1).await;
     assert_eq!(waiter.wait("a", 1).await, 0);
     let only_listeners = "SELECT bool_and(state_change < now() - interval '1 s') FROM pg_stat_activity \

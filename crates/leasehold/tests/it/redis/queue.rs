@@ -8,10 +8,7 @@ use crate::kinds::Kind;
 /// A server with a lock, its holder, and another client.
 async fn held() -> (RedisServer, StoreClient, StoreClient) {
     let server = RedisServer::start();
-    let [a, b] = [
-        StoreClient::connect(&server.url(), 1).await,
-        StoreClient::connect(&server.url(), 2).await,
-    ];
+    let [a, b] = StoreClient::two(&server.url()).await;
     a.acquire("a", 1).await;
     (server, a, b)
 }

@@ -58,8 +58,7 @@ async fn until_all_tracked(server: &RedisServer, client: &StoreClient, number: u
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_of_permits_is_not_notified_of_the_others_but_of_a_revocation() {
     let server = RedisServer::start();
-    let a = StoreClient::connect(&server.url(), 1).await;
-    let b = StoreClient::connect(&server.url(), 2).await;
+    let [a, b] = StoreClient::two(&server.url()).await;
     for (number, weight) in [(1, 1), (2, 2)] {
         let request = permits(acquire("a", number), weight, 3);
         granted(&*a.store, a.own(request)).await;
@@ -97,8 +96,7 @@ async fn a_holder_of_permits_is_not_notified_of_the_others_but_of_a_revocation()
 #[tokio::test(flavor = "multi_thread")]
 async fn the_waiters_of_a_semaphore_that_was_deleted_are_not_granted_a_mutex() {
     let server = RedisServer::start();
-    let a = StoreClient::connect(&server.url(), 1).await;
-    let b = StoreClient::connect(&server.url(), 2).await;
+    let [a, b] = StoreClient::two(&server.url()).await;
     let request = || permits(wait("a", 1), 1, 2);
     let deleted = async || {
         for number in [1, 2] {

@@ -154,7 +154,7 @@ async fn the_file_may_be_reached_through_a_link() {
     let link = fixture.directory.path().join("link.db");
     symlink(fixture.path(), &link).unwrap();
     let linked = format!("sqlite:{}", link.display());
-    let [holder, waiter] = clients_of([&fixture.url(), &linked]).await;
+    let [holder, waiter] = StoreClient::two_listening([&fixture.url(), &linked]).await;
     passes_on(&holder, &waiter, "a").await;
 
     // The link leads elsewhere now, and so do the sockets.
@@ -276,7 +276,7 @@ async fn the_path_of_the_file_may_be_long() {
     fs::create_dir_all(&directory).unwrap();
     let path = directory.join("locks.db");
     let url = format!("sqlite:{}", path.display());
-    let [holder, waiter] = clients_of([&url, &url]).await;
+    let [holder, waiter] = StoreClient::two_listening([&url, &url]).await;
     assert_eq!(waiter.store.capabilities().wakeup, WakeupMode::Grants);
     passes_on(&holder, &waiter, "a").await;
 }

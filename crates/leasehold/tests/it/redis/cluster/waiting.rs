@@ -11,8 +11,7 @@ const TTL: Duration = Duration::from_secs(60);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_is_notified_once() {
     let cluster = Cluster::start();
-    let a = StoreClient::connect(&cluster.url(), 1).await;
-    let b = StoreClient::connect(&cluster.url(), 2).await;
+    let [a, b] = StoreClient::two(&cluster.url()).await;
     let names: Vec<_> = (0..12).map(|nth| format!("once/{nth}")).collect();
     for name in &names {
         a.acquire(name, 1).await;
