@@ -8,18 +8,14 @@ mod files;
 mod rights;
 mod servers;
 
-use std::time::Duration;
-
 use leasehold::Client;
 use leasehold::doctor::{Finding, Report, Severity};
 use leasehold_testkit::{RedisServer, eventually};
 
 use crate::store_client::PATIENCE;
+use crate::waiters::SOON;
 
 pub(crate) use self::rights::{PASSWORD, allow};
-
-/// Longer than any state of these tests takes to come about.
-const SOON: Duration = Duration::from_secs(20);
 
 async fn diagnose(url: &str) -> Report {
     let builder = Client::builder().response_timeout(PATIENCE);
@@ -72,7 +68,7 @@ fn only<'a>(
 
 /// Waits until so many replicas have acknowledged all writes of a master. One that is online
 /// may still be loading.
-fn in_step(master: &RedisServer, replicas: usize) {
+pub(crate) fn in_step(master: &RedisServer, replicas: usize) {
     eventually(SOON, || {
         let info = master.cli(&["INFO", "replication"]);
         let written = info.lines();

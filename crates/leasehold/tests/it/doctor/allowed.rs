@@ -2,6 +2,8 @@
 //! and every later connection is as safe as the first. On a single server the whole conformance suite runs for such a
 //! user: `conformance::allowed`.
 
+use std::time::Duration;
+
 use leasehold::{Client, Guard};
 use leasehold_testkit::{Cluster, RedisServer, SentinelSet, eventually_async};
 

@@ -1,15 +1,13 @@
 //! The statements for databases, when two holders come at once.
 
 use std::fs;
-use std::time::Duration;
 
 use leasehold::fence::sql::Dialect;
 use leasehold_testkit::{PostgresServer, eventually_async};
 
 use super::paused::set_up;
 use super::resources::{Parameters, session};
-
-const SOON: Duration = Duration::from_secs(20);
+use crate::waiters::SOON;
 
 /// The rows that a late holder changes by a statement, while another one has changed a row, and commits.
 async fn late_rows(

@@ -14,9 +14,7 @@ use tokio_postgres::{IsolationLevel, Transaction};
 use super::paused::is_refused;
 use super::resources::{session, write_checked};
 use crate::fixture::{Fixture, two_clients};
-use crate::waiters::soon;
-
-const SOON: Duration = Duration::from_secs(20);
+use crate::waiters::{SOON, soon};
 
 /// The number of times a holder is cut off while its transaction runs, unless `LEASEHOLD_TAKEOVERS` has another one.
 const TAKEOVERS: usize = 100;

@@ -6,6 +6,7 @@ use leasehold_core::Access;
 use leasehold_testkit::{SentinelSet, eventually};
 
 use super::*;
+use crate::doctor::in_step;
 use crate::fixture::{Fixture, with_options};
 use crate::kinds::Kind;
 use crate::waiters::{poll_once, soon, spawn_waiter};
@@ -39,11 +40,7 @@ impl Replicated {
     fn add(&mut self) {
         let replica = RedisServer::options().replica_of(&self.master).start();
         self.replicas.push(replica);
-        let all = self.replicas.len();
-        eventually(SOON, || {
-            let info = self.master.cli(&["INFO", "replication"]);
-            info.matches("state=online").count() == all
-        });
+        in_step(&self.master, self.replicas.len());
     }
 
     async fn client(&self, durability: Durability) -> Client {
@@ -53,6 +50,12 @@ impl Replicated {
 
     fn has(&self, key: &str) -> bool {
         has(&self.master, key)
+    }
+
+    /// Waits until a client waits for the lock `a`.
+    async fn until_queued(&self) {
+        let queue = format!("{}:queue", record("a"));
+        eventually_async(SOON, async || self.has(&queue)).await;
     }
 }
 
@@ -232,8 +235,7 @@ async fn a_pushed_grant_counts_when_the_replicas_have_it() {
     for _ in 0..10 {
         let guard = lock(&a, "a").await;
         let waiter = spawn_waiter(&b.mutex("a").unwrap());
-        let queue = format!("{}:queue", record("a"));
-        eventually_async(SOON, async || replicated.has(&queue)).await;
+        replicated.until_queued().await;
         replicated.master.cli(&["CONFIG", "RESETSTAT"]);
         guard.release().await.unwrap();
         let guard = soon(waiter).await;
@@ -429,8 +431,7 @@ async fn a_pushed_grant_that_is_not_acknowledged_is_released() {
         let mutex = client.mutex("a").unwrap();
         async move { mutex.lock().await }
     });
-    let queue = format!("{}:queue", record("a"));
-    eventually_async(SOON, async || replicated.has(&queue)).await;
+    replicated.until_queued().await;
     replicated.replicas[0].stop();
     guard.release().await.unwrap();
     let error = soon(waiter).await.unwrap_err();
