@@ -211,6 +211,15 @@ impl Fixture {
         .unwrap()
     }
 
+    /// So many other clients.
+    pub(crate) async fn clients<const COUNT: usize>(&self) -> [Client; COUNT] {
+        let mut clients = Vec::new();
+        for _ in 0..COUNT {
+            clients.push(self.client().await);
+        }
+        clients.try_into().unwrap()
+    }
+
     /// A lock with a fresh name, for another client.
     pub(crate) async fn mutex(&self, name: &str) -> leasehold::Mutex {
         self.client().await.mutex(fresh_name(name)).unwrap()

@@ -33,6 +33,14 @@ pub(crate) fn spawn_waiter(mutex: &Mutex) -> JoinHandle<Guard> {
     spawn_polled(async move { mutex.lock().await.unwrap() })
 }
 
+/// A waiter in the local queue of a lock that runs only when the test polls it.
+pub(crate) fn sleeping(mutex: &Mutex) -> Pin<Box<impl Future<Output = Guard> + use<>>> {
+    let mutex = mutex.clone();
+    let mut waiting = Box::pin(async move { mutex.lock().await.unwrap() });
+    assert!(poll_once(&mut waiting).is_pending());
+    waiting
+}
+
 /// The output of a task that is about to end.
 #[track_caller]
 pub(crate) fn soon<T>(task: JoinHandle<T>) -> impl Future<Output = T> {

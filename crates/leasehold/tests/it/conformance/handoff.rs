@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::recording_store::{RecordingStore, Valve};
-use crate::waiters::{SOON, poll_once, soon, spawn_waiter};
+use crate::waiters::{SOON, poll_once, sleeping, soon, spawn_waiter};
 
 /// A client that hands its leases off however long that takes.
 fn unlimited() -> ClientBuilder {
@@ -219,9 +219,7 @@ pub(super) async fn a_lease_that_was_handed_off_is_not_entered_again(fixture: Fi
     recorder.set(Valve::ClosedBefore);
     let entering = spawn_waiter(&owned);
     recorder.until_stopped().await;
-    let mutex = owned.clone();
-    let mut late = Box::pin(async move { mutex.lock().await.unwrap() });
-    assert!(poll_once(&mut late).is_pending());
+    let mut late = sleeping(&owned);
     recorder.set(Valve::Open);
     let inner = soon(entering).await;
     assert_eq!(inner.lease_id(), outer.lease_id());

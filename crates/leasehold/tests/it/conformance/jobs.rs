@@ -36,12 +36,8 @@ fn is_completed(outcome: &Ran<u32>) -> bool {
 
 /// The same job for some clients.
 async fn shared<const CLIENTS: usize>(fixture: &Fixture, name: &str) -> [Job; CLIENTS] {
-    let mut jobs = Vec::new();
-    for _ in 0..CLIENTS {
-        let client = fixture.client().await;
-        jobs.push(client.job(name, DAY).unwrap());
-    }
-    jobs.try_into().unwrap()
+    let clients = fixture.clients::<CLIENTS>().await;
+    clients.map(|client| client.job(name, DAY).unwrap())
 }
 
 /// A task that waits for a job that another client runs.

@@ -24,11 +24,8 @@ const fn status(arrived: u32, count: u32) -> LatchStatus {
 /// The same latch of some clients.
 async fn shared<const CLIENTS: usize>(fixture: &Fixture, count: u32) -> [Latch; CLIENTS] {
     let name = fresh_name("latch");
-    let mut latches = Vec::new();
-    for _ in 0..CLIENTS {
-        latches.push(fixture.client().await.latch(&name, count).unwrap());
-    }
-    latches.try_into().unwrap()
+    let clients = fixture.clients::<CLIENTS>().await;
+    clients.map(|client| client.latch(&name, count).unwrap())
 }
 
 pub(super) async fn it_opens_when_all_have_arrived_or_is_not_made(fixture: Fixture) {

@@ -1,7 +1,5 @@
 //! Waiters that give up.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use tokio::task::JoinHandle;
 use crate::fixture::{Fixture, fresh_name};
 use crate::leftovers::{is_subscribed, nothing_is_left};
 use crate::recording_store::{RecordingStore, Valve};
-use crate::waiters::{SOON, poll_once, soon, spawn_polled, spawn_waiter};
+use crate::waiters::{SOON, poll_once, sleeping, soon, spawn_polled, spawn_waiter};
 
 /// Longer than a request takes, also on a busy machine.
 const SHORT: Duration = Duration::from_secs(2);
@@ -157,14 +155,6 @@ pub(super) async fn a_cancelled_waiter_affects_no_other(fixture: Fixture) {
         cancel(waiter).await;
     }
     scenario.finish(&fixture, []).await;
-}
-
-/// A waiter that runs only when the test polls it.
-fn sleeping(mutex: &Mutex) -> Pin<Box<impl Future<Output = Guard> + use<>>> {
-    let mutex = mutex.clone();
-    let mut waiting = Box::pin(async move { mutex.lock().await.unwrap() });
-    assert!(poll_once(&mut waiting).is_pending());
-    waiting
 }
 
 /// The lease, or the right to ask for one, was given to a task that never takes it.

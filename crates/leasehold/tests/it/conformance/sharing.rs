@@ -27,25 +27,21 @@ async fn semaphores<const CLIENTS: usize>(
     permits: u32,
 ) -> [(Client, Semaphore); CLIENTS] {
     let name = fresh_name("permits");
-    let mut semaphores = Vec::new();
-    for _ in 0..CLIENTS {
-        let client = fixture.client().await;
+    let clients = fixture.clients::<CLIENTS>().await;
+    clients.map(|client| {
         let semaphore = client.semaphore(&name, permits).unwrap();
-        semaphores.push((client, semaphore));
-    }
-    semaphores.try_into().unwrap()
+        (client, semaphore)
+    })
 }
 
 /// The same read-write lock of some clients.
 async fn rw_locks<const CLIENTS: usize>(fixture: &Fixture) -> [(Client, RwLock); CLIENTS] {
     let name = fresh_name("rw");
-    let mut locks = Vec::new();
-    for _ in 0..CLIENTS {
-        let client = fixture.client().await;
+    let clients = fixture.clients::<CLIENTS>().await;
+    clients.map(|client| {
         let lock = client.rw_lock(&name).unwrap();
-        locks.push((client, lock));
-    }
-    locks.try_into().unwrap()
+        (client, lock)
+    })
 }
 
 /// How many wait for the lock with this name. `None`: it is free.

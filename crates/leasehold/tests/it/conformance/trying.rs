@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{Client, Guard};
 
 use crate::fixture::{Fixture, fresh_name};
-use crate::waiters::{SOON, poll_once, soon, spawn_polled, spawn_waiter};
+use crate::waiters::{SOON, sleeping, soon, spawn_polled, spawn_waiter};
 
 pub(super) async fn a_free_lock_is_taken(fixture: Fixture) {
     let (client, recorder) = fixture.recorded(Client::builder()).await;
@@ -115,9 +115,7 @@ pub(super) async fn try_lock_does_not_overtake_a_waiter_at_its_turn(fixture: Fix
     let mutex = client.mutex(fresh_name("turn")).unwrap();
     let guard = mutex.lock().await.unwrap();
     // In line, but it does not run until the test lets it.
-    let next = mutex.clone();
-    let mut waiting = Box::pin(async move { next.lock().await.unwrap() });
-    assert!(poll_once(&mut waiting).is_pending());
+    let waiting = sleeping(&mutex);
     mutex.revoke().await.unwrap();
     guard.lost().await;
     assert!(mutex.try_lock().await.unwrap().is_none());
