@@ -48,11 +48,8 @@ impl Proxied {
     }
 
     fn url(&self) -> String {
-        let hosts = self.proxies.iter();
-        let hosts: Vec<_> = hosts
-            .map(|proxy| format!("127.0.0.1:{}", proxy.port()))
-            .collect();
-        format!("redlock://{}", hosts.join(","))
+        let ports: Vec<_> = self.proxies.iter().map(Proxy::port).collect();
+        at(&ports)
     }
 
     /// The number of requests to each master that contain a word.
@@ -71,6 +68,12 @@ impl Proxied {
     async fn until_free(&self, name: &str) {
         eventually_async(LONG, async || records(&all(&self.masters), name) == 0).await;
     }
+}
+
+/// The URL of masters at these ports.
+fn at(ports: &[u16]) -> String {
+    let hosts = ports.iter().map(|port| format!("127.0.0.1:{port}"));
+    format!("redlock://{}", hosts.collect::<Vec<_>>().join(","))
 }
 
 /// The URL of masters that are not kept out for longer than the ttl.

@@ -44,9 +44,8 @@ pub(super) async fn eventually_acquire(store: &dyn Store, name: &str) -> (u64, u
 }
 
 /// The URL of three masters.
-pub(super) fn url([a, b, c]: [u16; 3]) -> String {
-    let longest = LONGEST.as_millis();
-    format!("redlock://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}?longest-ttl={longest}ms")
+pub(super) fn url(ports: [u16; 3]) -> String {
+    format!("{}?longest-ttl={}ms", at(&ports), LONGEST.as_millis())
 }
 
 /// Until the lease has ended, no other client is granted the lock `a`, and a master that may have forgotten is not

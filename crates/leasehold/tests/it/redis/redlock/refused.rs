@@ -11,14 +11,6 @@ async fn invalid(url: &str, advice: &str) {
     refused(url, ErrorKind::InvalidConfig, advice).await;
 }
 
-fn at(ports: &[u16]) -> String {
-    let hosts: Vec<_> = ports
-        .iter()
-        .map(|port| format!("127.0.0.1:{port}"))
-        .collect();
-    format!("redlock://{}", hosts.join(","))
-}
-
 fn ports(masters: &Masters) -> Vec<u16> {
     masters.servers().iter().map(RedisServer::port).collect()
 }
