@@ -9,8 +9,12 @@ async fn over_tcp_and_into_a_database() {
     works(&*store).await;
     assert_eq!(store.to_string(), server.url());
 
+    // With timeouts of any length.
     let third = server.url().replace("/0", "/3");
-    let store = open(&third).await;
+    let options = OpenOptions::default()
+        .connect_timeout(Duration::MAX)
+        .response_timeout(Duration::MAX);
+    let store = open_with(&third, options).await;
     granted(&*store, acquire("here", 1)).await;
     assert_eq!(store.to_string(), third);
     assert!(server.cli(&["INFO", "keyspace"]).contains("db3:keys=2"));
@@ -139,15 +143,6 @@ async fn to_a_server_that_does_not_know_hello() {
     let entry = store.inspect(&key("here")).await.unwrap().unwrap();
     assert_eq!(entry.lease, lease(1));
     assert!(server.cli(&["INFO", "keyspace"]).contains("db3:"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn with_timeouts_of_any_length() {
-    let server = RedisServer::start();
-    let options = OpenOptions::default()
-        .connect_timeout(Duration::MAX)
-        .response_timeout(Duration::MAX);
-    works(&*open_with(&server.url(), options).await).await;
 }
 
 async fn open_as(url: &str, password: &str) -> Arc<dyn Store> {
