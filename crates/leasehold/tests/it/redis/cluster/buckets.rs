@@ -53,7 +53,7 @@ async fn the_names_of_a_bucket_travel_together() {
     }
 }
 
-/// In one bucket all keys have the same hash tag, and names that end like a suffix are still names.
+/// In one bucket all keys have the same hash tag. Names that end like a suffix are still names.
 #[tokio::test(flavor = "multi_thread")]
 async fn names_that_end_like_a_suffix_share_a_bucket_and_no_key() {
     let cluster = Cluster::start();
@@ -72,25 +72,17 @@ async fn names_that_end_like_a_suffix_share_a_bucket_and_no_key() {
     let count = ["CLUSTER", "COUNTKEYSINSLOT", &tag.to_string()];
     let keys = cluster.nodes()[cluster.master_of(tag)].cli(&count);
     assert_eq!(keys, (3 * names.len()).to_string());
-}
 
-/// A client with another number of buckets is in another namespace: visibly another lock, not a second key of one.
-#[tokio::test(flavor = "multi_thread")]
-async fn another_number_of_buckets_is_another_namespace() {
-    let cluster = Cluster::start();
-    let url = cluster.url();
-    let mut guards = Vec::new();
-    for namespace in ["jobs", "jobs@16", "jobs@64"] {
-        let builder = Client::builder().namespace(namespace);
-        let client = builder.connect(&url).await.unwrap();
-        guards.push(lock(&client, "a").await);
-        let locks = client.locks().await.unwrap();
-        let tokens: Vec<_> = locks.iter().map(|lock| lock.token).collect();
-        assert_eq!(tokens, [guards.last().map(Guard::token)]);
+    // With another number of buckets, or without any, it is another lock.
+    for namespace in ["app@16", "app"] {
+        let other = keyspace(namespace, "t");
+        granted(&*store, within(&other, acquire("a", 3))).await;
+        assert_eq!(store.held(&other).await.unwrap().len(), 1);
     }
-    let builder = Client::builder().namespace("jobs@0");
-    let error = builder.connect(&url).await.unwrap_err();
-    let parts = ["\"jobs@0\"", "from 1 to 16384"];
+    assert_eq!(store.held(&space).await.unwrap().len(), names.len());
+    let builder = Client::builder().namespace("app@0");
+    let error = builder.connect(&cluster.url()).await.unwrap_err();
+    let parts = ["\"app@0\"", "from 1 to 16384"];
     assert_error(&error, ErrorKind::InvalidName, &parts);
 }
 
