@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use leasehold::fence::postgres::{HELD, HELD_IN, LOST};
-use leasehold::{Client, ErrorKind, LeaseOptions, Token};
+use leasehold::{Client, ErrorKind, Guard, LeaseOptions, Token};
 use leasehold_testkit::{PostgresPair, PostgresServer, RunToEnd as _, eventually_async, python};
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -36,12 +36,9 @@ async fn commit(session: &mut tokio_postgres::Client, name: &str, token: Token) 
 }
 
 /// Begins a transaction that relies on a holder.
-async fn relying<'a>(
-    session: &'a mut tokio_postgres::Client,
-    name: &str,
-    token: i64,
-) -> Transaction<'a> {
+async fn relying<'a>(session: &'a mut tokio_postgres::Client, guard: &Guard) -> Transaction<'a> {
     let transaction = session.transaction().await.unwrap();
+    let (name, token) = (guard.name(), i64::from(guard.token()));
     transaction.execute(HELD, &[&name, &token]).await.unwrap();
     transaction
 }
@@ -134,9 +131,8 @@ async fn a_downgrade_waits_for_the_transaction() {
     let [first, second] = two_clients(&url).await;
     let [lock, elsewhere] = [&first, &second].map(|it| it.rw_lock("catalog").unwrap());
     let writer = lock.write().await.unwrap();
-    let token = i64::from(writer.token());
     let mut session = session(&url).await;
-    let transaction = relying(&mut session, "catalog", token).await;
+    let transaction = relying(&mut session, &writer).await;
     let downgrade = tokio::spawn(writer.downgrade());
     let waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted";
     eventually_async(SOON, async || server.run(&[waits]) == "t").await;
@@ -198,8 +194,7 @@ async fn a_takeover_waits_for_the_transaction() {
     let lease = LeaseOptions::new().fixed(Duration::from_secs(4));
     let fixed = first.mutex("stock").unwrap().with(lease).unwrap();
     let guard = fixed.lock().await.unwrap();
-    let token = i64::from(guard.token());
-    let transaction = relying(&mut session, "stock", token).await;
+    let transaction = relying(&mut session, &guard).await;
     let refused = mutex.revoke().await.unwrap_err();
     let named = refused.to_string().contains("leasehold.held");
     assert!(named && refused.is_transient(), "{refused}");
@@ -213,7 +208,7 @@ async fn a_takeover_waits_for_the_transaction() {
 
     transaction.commit().await.unwrap();
     let next = timeout(SOON, mutex.lock()).await.unwrap().unwrap();
-    assert!(i64::from(next.token()) > token);
+    assert!(next.token() > guard.token());
     next.release().await.unwrap();
 }
 
@@ -225,8 +220,7 @@ async fn a_holder_is_renewed_during_its_transaction() {
     let client = client.unwrap();
     let guard = client.mutex("stock").unwrap().lock().await.unwrap();
     let mut session = session(&server.url()).await;
-    let token = i64::from(guard.token());
-    let transaction = relying(&mut session, "stock", token).await;
+    let transaction = relying(&mut session, &guard).await;
     // By two renewals.
     let first = guard.deadline();
     let is_renewed = async || {
@@ -248,7 +242,7 @@ async fn a_transaction_that_is_idle_for_too_long_is_ended() {
     let guard = client.mutex("stock").unwrap().lock().await.unwrap();
     let token = i64::from(guard.token());
     let mut session = session(&server.url()).await;
-    let transaction = relying(&mut session, "stock", token).await;
+    let transaction = relying(&mut session, &guard).await;
     let last = format!(
         "INSERT INTO commits (token) VALUES ({token}); SET idle_in_transaction_session_timeout = 1"
     );
@@ -268,8 +262,7 @@ async fn a_release_before_the_end_of_the_transaction_is_repeated() {
     let mutex = second.mutex("stock").unwrap();
     let guard = first.mutex("stock").unwrap().lock().await.unwrap();
     let mut session = session(&url).await;
-    let token = i64::from(guard.token());
-    let transaction = relying(&mut session, "stock", token).await;
+    let transaction = relying(&mut session, &guard).await;
     let error = timeout(SOON, guard.release()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert!(mutex.try_lock().await.unwrap().is_none());
