@@ -124,61 +124,56 @@ pub(super) fn describe(error: tokio_postgres::Error) -> Error {
 /// What the reader can do about an error of the server.
 fn of_reply(reply: &DbError) -> Error {
     let (code, text) = (reply.code().code(), reply.message());
-    let (kind, advice) = match code {
-        "28P01" => (
+    let error = |kind, advice: &str| Error::new(kind, format!("{advice} ({text})"));
+    // The same request may succeed a little later.
+    let refused =
+        |advice| error(ErrorKind::Unreachable, advice).with_retry(Retry::Refused { after: None });
+    match code {
+        "28P01" => error(
             ErrorKind::WrongPassword,
             "the server does not accept the user and the password",
         ),
-        "28000" => (
+        "28000" => error(
             ErrorKind::Unauthorized,
             "the server does not admit this user here; see its pg_hba.conf",
         ),
-        "3D000" => (
+        "3D000" => error(
             ErrorKind::InvalidConfig,
             "there is no such database; create it, or correct its name in the URL",
         ),
-        "42501" => (
+        "42501" => error(
             ErrorKind::Unauthorized,
             "the user lacks a right; run `leasehold doctor --setup` as the owner of the database",
         ),
-        "3F000" | "42P01" | "42883" | "42703" => (
+        "3F000" | "42P01" | "42883" | "42703" => error(
             ErrorKind::Store,
             "the schema leasehold is missing or incomplete; run `leasehold doctor --setup` as the owner of the database",
         ),
-        "25006" => (ErrorKind::Unreachable, STANDBY),
-        "53300" => (
-            ErrorKind::Unreachable,
+        "25006" => error(ErrorKind::Unreachable, STANDBY),
+        "53300" => refused(
             "the server has no connection left; raise its max_connections, or connect through a pooler",
         ),
-        "55P03" | "57014" | "25P03" | "40P01" => (
-            ErrorKind::Unreachable,
+        "55P03" | "57014" | "25P03" | "40P01" => refused(
             "another session keeps the record locked; find one that is stopped or slow in pg_stat_activity",
         ),
-        "57P01" | "57P02" | "57P03" | "57P05" => (
-            ErrorKind::Unreachable,
-            "the server is starting, stopping, or ended the connection",
-        ),
-        "53100" => (
+        "57P03" => refused(RESTARTING),
+        "57P01" | "57P02" | "57P05" => error(ErrorKind::Unreachable, RESTARTING),
+        "53100" => error(
             ErrorKind::Store,
             "the disk of the server is full; make room on it",
         ),
-        "53200" => (
+        "53200" => error(
             ErrorKind::Store,
             "the server has no memory left; raise its max_locks_per_transaction",
         ),
-        _ => {
-            let message = format!("the server replied with an error ({code}: {text})");
-            return Error::new(ErrorKind::Store, message);
-        }
-    };
-    let found = Error::new(kind, format!("{advice} ({text})"));
-    match code {
-        "53300" | "55P03" | "57014" | "25P03" | "40P01" | "57P03" => {
-            found.with_retry(Retry::Refused { after: None })
-        }
-        _ => found,
+        _ => Error::new(
+            ErrorKind::Store,
+            format!("the server replied with an error ({code}: {text})"),
+        ),
     }
 }
+
+const RESTARTING: &str = "the server is starting, stopping, or ended the connection";
 
 const STANDBY: &str = "this server is a standby or read-only, and keeps no locks; name the primary, or all hosts, in the URL";
 
