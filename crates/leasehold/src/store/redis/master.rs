@@ -68,8 +68,8 @@ impl RedisStore {
     /// One of many masters. Connects on first use.
     pub(in crate::store) fn one_of_many(address: Address, options: &OpenOptions) -> Self {
         let url = address.to_string();
-        let manager = ConnectionManager::new(address, options)
-            .with_notifications(Notifications::without_queue());
+        let manager =
+            ConnectionManager::notifying(Notifications::without_queue(), address, options);
         Self::new(url, Topology::One(Arc::new(Node::new(manager))), options)
     }
 

@@ -68,26 +68,28 @@ struct Sessions {
 impl ConnectionManager {
     /// Connects on first use.
     pub(crate) fn new(target: impl Into<Target>, options: &OpenOptions) -> Self {
+        Self::notifying(Arc::default(), target, options)
+    }
+
+    /// The same, for clients to which these notifications are passed on.
+    pub(crate) fn notifying(
+        notifications: Arc<Notifications>,
+        target: impl Into<Target>,
+        options: &OpenOptions,
+    ) -> Self {
         Self {
-            sessions: Sessions::new(target.into(), Arc::default(), options.connect_timeout),
+            sessions: Sessions::new(target.into(), notifications, options.connect_timeout),
             subscribed_to: SubscribedTo::All,
             response_timeout: options.response_timeout,
             process: Process::current(),
         }
     }
 
-    /// The same for these clients.
-    pub(crate) fn with_notifications(self, notifications: Arc<Notifications>) -> Self {
-        Self {
-            sessions: self.sessions.another(notifications),
-            ..self
-        }
-    }
-
     /// Another connection to the same target and for the same clients, which only receives changes.
     pub(crate) fn another(&self) -> Self {
+        let (target, notifications) = (self.target().clone(), Arc::clone(self.notifications()));
         Self {
-            sessions: self.sessions.another(Arc::clone(self.notifications())),
+            sessions: Sessions::new(target, notifications, self.sessions.connect_timeout),
             subscribed_to: SubscribedTo::Changes,
             ..*self
         }
@@ -242,11 +244,6 @@ impl Sessions {
             dialing: tokio::sync::Mutex::default(),
             attempts: AtomicU64::new(0),
         })
-    }
-
-    /// Those with the same target, for these clients.
-    fn another(&self, notifications: Arc<Notifications>) -> Arc<Self> {
-        Self::new(self.target.clone(), notifications, self.connect_timeout)
     }
 
     fn usable(&self) -> Option<Arc<Session>> {

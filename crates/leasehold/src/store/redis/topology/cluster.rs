@@ -254,18 +254,17 @@ impl Known {
         let next = Shard(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         let shard = *self.shards.entry(addr.clone()).or_insert(next);
         let address = cluster.seeds[0].at(&addr.host, addr.port);
-        let manager = ConnectionManager::new(address, &cluster.options);
         let identity = NodeIdentity {
             id: id.to_owned(),
             shard,
             owners: Arc::clone(&cluster.map) as _,
         };
         let notifications = Notifications::of_node(identity, &cluster.clients);
-        let server = Node::new(manager.with_notifications(notifications));
+        let manager = ConnectionManager::notifying(notifications, address, &cluster.options);
         let node = Arc::new(ClusterNode {
             addr: addr.clone(),
             shard,
-            server: Arc::new(server),
+            server: Arc::new(Node::new(manager)),
             doubtful: AtomicBool::new(false),
         });
         self.nodes.insert(addr.clone(), Arc::clone(&node));
