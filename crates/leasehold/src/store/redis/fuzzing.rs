@@ -6,10 +6,10 @@ use std::time::Duration;
 use leasehold_core::{Acquire, ClientId, Name, Op, Outcome, Slot, Token, TokenCount, Ttl, Whom};
 use redis::{PushInfo, Value};
 
+use super::address::HostPort;
 use super::address::deployment::Deployment;
 use super::link::notifications::Notifications;
 use super::read::{self, Unreadable};
-use super::topology::node::NodeAddr;
 use super::topology::slot_map::SlotsReply;
 use super::wire::decode::{decode, latch_status};
 use super::wire::keys::{
@@ -97,7 +97,7 @@ fn check_reply(choice: u8, value: Value) {
         assert!((1..=status.count).contains(&status.arrived));
     }
     let (host, port) = (String::new(), 1);
-    let map = SlotsReply::parse(&value, &NodeAddr { host, port }).unwrap_or_default();
+    let map = SlotsReply::parse(&value, &HostPort { host, port }).unwrap_or_default();
     let mut masters = map.masters.iter();
     assert!(masters.all(|master| master.last < slots::SLOTS && master.addr.port != 0));
     if let Value::Array(values) = value {

@@ -18,8 +18,8 @@ use leasehold_core::Ttl;
 use url::{Host, ParseError, Url};
 
 use super::{
-    Address, ENCODING, Endpoint, decoded, pairs, parse_certificates, parse_db, parse_unix,
-    percent_encoded,
+    Address, ENCODING, Endpoint, HostPort, decoded, pairs, parse_certificates, parse_db,
+    parse_unix, percent_encoded,
 };
 use crate::error::invalid;
 use crate::store::options::OpenOptions;
@@ -190,9 +190,9 @@ impl<'a> Parts<'a> {
             ));
         }
         let tls = self.tls.then(|| parse_certificates(&self.query));
-        let tls = tls.transpose()?;
         Ok(Address {
-            endpoint: Endpoint::Tcp { host, port, tls },
+            endpoint: Endpoint::Tcp(HostPort { host, port }),
+            tls: tls.transpose()?,
             user: user.map(decoded).transpose()?,
             password: url.password().map(decoded).transpose()?.map(Secret::from),
             db: match db {
@@ -347,7 +347,7 @@ fn write_many(
     let Some(first) = addresses.first() else {
         return write!(f, "{base}{kind}://");
     };
-    let secure = if first.tls().is_some() { "s" } else { "" };
+    let secure = if first.tls.is_some() { "s" } else { "" };
     write!(f, "{base}{secure}{kind}://")?;
     first.write_user(f)?;
     let servers: Vec<_> = addresses.iter().map(Address::server).collect();

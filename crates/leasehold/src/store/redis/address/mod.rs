@@ -31,6 +31,8 @@ const UNENCODED: &AsciiSet = &NON_ALPHANUMERIC
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) endpoint: Endpoint,
+    /// `None`: without TLS, as over every socket.
+    pub(crate) tls: Option<Certificates>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Secret>,
     pub(crate) db: u32,
@@ -39,15 +41,16 @@ pub(crate) struct Address {
 /// How to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
-    Tcp {
-        /// An IPv6 address is without its brackets.
-        host: String,
-        port: u16,
-        tls: Option<Certificates>,
-    },
-    Unix {
-        path: PathBuf,
-    },
+    Tcp(HostPort),
+    /// The path of a socket.
+    Unix(PathBuf),
+}
+
+/// The host and the port of a server. An IPv6 address is without its brackets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HostPort {
+    pub(crate) host: String,
+    pub(crate) port: u16,
 }
 
 /// The certificates of a connection over TLS. Without `ca` the authorities of the system are trusted.
@@ -79,9 +82,9 @@ impl Pem {
 impl Address {
     /// Another server with the same user, database and certificates.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
-        let (host, tls) = (host.to_owned(), self.tls().cloned());
+        let host = host.to_owned();
         Self {
-            endpoint: Endpoint::Tcp { host, port, tls },
+            endpoint: Endpoint::Tcp(HostPort { host, port }),
             ..self.clone()
         }
     }
@@ -95,11 +98,8 @@ impl Address {
         if let Some(password) = &options.password {
             self.password = Some(password.clone());
         }
-        match &mut self.endpoint {
-            Endpoint::Tcp {
-                tls: Some(certificates),
-                ..
-            } => {
+        match &mut self.tls {
+            Some(certificates) => {
                 if let Some(ca) = ca {
                     certificates.ca = Some(Pem::Text(ca.as_str().into()));
                 }
@@ -109,33 +109,22 @@ impl Address {
                 }
                 Ok(())
             }
-            _ if ca.is_some() || identity.is_some() => Err(invalid(
+            None if ca.is_some() || identity.is_some() => Err(invalid(
                 "certificates were given for a connection without TLS; use rediss:// or another URL with TLS",
             )),
-            _ => Ok(()),
-        }
-    }
-
-    /// The certificates, if it is reached over TLS.
-    pub(crate) fn tls(&self) -> Option<&Certificates> {
-        match &self.endpoint {
-            Endpoint::Tcp { tls, .. } => tls.as_ref(),
-            Endpoint::Unix { .. } => None,
+            None => Ok(()),
         }
     }
 
     /// The same server without TLS and credentials.
     pub(crate) fn without_tls(&self) -> Self {
-        let mut plain = Self {
+        Self {
             endpoint: self.endpoint.clone(),
+            tls: None,
             user: None,
             password: None,
             db: 0,
-        };
-        if let Endpoint::Tcp { tls, .. } = &mut plain.endpoint {
-            *tls = None;
         }
-        plain
     }
 
     /// Writes the user as in a URL, with an `@`, if there is one.
@@ -150,9 +139,11 @@ impl Address {
     /// Host and port, or the path of a socket.
     pub(crate) fn server(&self) -> String {
         match &self.endpoint {
-            Endpoint::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
-            Endpoint::Tcp { host, port, .. } => format!("{host}:{port}"),
-            Endpoint::Unix { path } => {
+            Endpoint::Tcp(HostPort { host, port }) if host.contains(':') => {
+                format!("[{host}]:{port}")
+            }
+            Endpoint::Tcp(HostPort { host, port }) => format!("{host}:{port}"),
+            Endpoint::Unix(path) => {
                 let path = percent_encoded(&path.to_string_lossy());
                 // Two slashes after the colon belong to the URL, so a path with two follows two.
                 let slashes = if path.starts_with("//") { "//" } else { "" };
@@ -167,7 +158,7 @@ impl Address {
         f: &mut fmt::Formatter<'_>,
         extra: (&str, Option<String>),
     ) -> fmt::Result {
-        let certificates = self.tls();
+        let certificates = self.tls.as_ref();
         let ca = certificates.and_then(|certificates| certificates.ca.as_ref());
         let identity = certificates.and_then(|certificates| certificates.identity.as_ref());
         let ca = ("ca", ca.and_then(Pem::encoded));
@@ -179,13 +170,13 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Endpoint::Unix { .. } = self.endpoint {
+        if let Endpoint::Unix(_) = self.endpoint {
             write!(f, "redis+unix:{}", self.server())?;
             let db = (self.db != 0).then(|| self.db.to_string());
             let user = self.user.as_deref().map(percent_encoded);
             return write_query(f, [("db", db), ("user", user)]);
         }
-        let secure = if self.tls().is_some() { "s" } else { "" };
+        let secure = if self.tls.is_some() { "s" } else { "" };
         write!(f, "redis{secure}://")?;
         self.write_user(f)?;
         write!(f, "{}/{}", self.server(), self.db)?;
@@ -219,7 +210,8 @@ fn parse_unix(rest: &str) -> Result<Address> {
         invalid("the only parameters of a redis+unix URL are db and user, each once")
     })?;
     Ok(Address {
-        endpoint: Endpoint::Unix { path: path.into() },
+        endpoint: Endpoint::Unix(path.into()),
+        tls: None,
         user: user
             .map(decoded)
             .transpose()?

@@ -30,7 +30,7 @@ pub(crate) fn no_connection(error: &RedisError, address: &Address) -> Error {
         // The server explains at length how a client authenticates.
         Some(known) if known.kind == ErrorKind::NoPassword => known.error(NO_PASSWORD.to_owned()),
         None if error.code().is_none() => {
-            let (kind, advice) = unreachable(error, &words, &address.endpoint);
+            let (kind, advice) = unreachable(error, &words, address);
             // The message of the parser does not help a user.
             match error.kind() {
                 redis::ErrorKind::Parse => Error::new(kind, advice),
@@ -56,11 +56,11 @@ pub(crate) fn no_connection_within(timeout: Duration, address: &Address, accepts
         );
         return Error::new(ErrorKind::Unreachable, message);
     }
-    let check = match address.endpoint {
-        Endpoint::Tcp { tls: None, .. } => "check host, port and firewall",
+    let check = match (&address.endpoint, &address.tls) {
+        (Endpoint::Unix(_), _) => "the server is stopped or busy",
+        (_, None) => "check host, port and firewall",
         // A server without TLS takes the handshake for an incomplete command, and waits for the rest.
-        Endpoint::Tcp { .. } => "check host, port and firewall, and that it speaks TLS there",
-        Endpoint::Unix { .. } => "the server is stopped or busy",
+        (_, Some(_)) => "check host, port and firewall, and that it speaks TLS there",
     };
     let message = format!("no connection within {timeout:?}; {check}");
     Error::new(ErrorKind::Unreachable, message)
@@ -125,9 +125,8 @@ pub(crate) fn no_reply(error: &RedisError) -> Error {
 }
 
 /// The kind and the advice for a server that was not reached. `words` is the text of the error.
-fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKind, &'static str) {
-    let tls = matches!(endpoint, Endpoint::Tcp { tls: Some(_), .. });
-    let unix = matches!(endpoint, Endpoint::Unix { .. });
+fn unreachable(error: &RedisError, words: &str, address: &Address) -> (ErrorKind, &'static str) {
+    let unix = matches!(address.endpoint, Endpoint::Unix(_));
     let advice = match io_kind(error) {
         Some(io::ErrorKind::PermissionDenied) if unix => {
             let advice = "this process may not use the socket; check its owner and mode";
@@ -155,7 +154,7 @@ fn unreachable(error: &RedisError, words: &str, endpoint: &Endpoint) -> (ErrorKi
         _ if words.contains("corrupt message") || words.contains(NO_TLS) => {
             "the server does not speak TLS there; use redis://, or its TLS port"
         }
-        _ if error.is_connection_dropped() && !tls => {
+        _ if error.is_connection_dropped() && address.tls.is_none() => {
             "the server closed the connection immediately; if it wants TLS, use rediss://"
         }
         _ => "the server could not be reached",

@@ -20,7 +20,7 @@ use super::subscriptions::Subscriptions;
 use super::tracking::KeyTracking;
 #[cfg(feature = "tls")]
 use crate::store::redis::address::Pem;
-use crate::store::redis::address::{Address, Certificates, Endpoint};
+use crate::store::redis::address::{Address, Certificates, Endpoint, HostPort};
 use crate::store::redis::errors;
 use crate::store::redis::wire::reply::{field, text};
 use crate::{Error, ErrorKind, Result, Secret};
@@ -154,7 +154,7 @@ async fn connect(
     address: &Address,
 ) -> RedisResult<MultiplexedConnection> {
     let connected = client.get_multiplexed_async_connection_with_config(config);
-    if address.tls().is_none() {
+    if address.tls.is_none() {
         return connected.await;
     }
     // A server without TLS takes the handshake for an incomplete command, and waits for the rest.
@@ -167,12 +167,10 @@ async fn connect(
 
 /// Whether a server without TLS accepts connections, of which it may serve none.
 pub(crate) async fn accepts(address: &Address) -> bool {
-    match &address.endpoint {
-        Endpoint::Tcp {
-            host,
-            port,
-            tls: None,
-        } => TcpStream::connect((host.as_str(), *port)).await.is_ok(),
+    match (&address.endpoint, &address.tls) {
+        (Endpoint::Tcp(HostPort { host, port }), None) => {
+            TcpStream::connect((host.as_str(), *port)).await.is_ok()
+        }
         _ => false,
     }
 }
@@ -218,20 +216,15 @@ fn client(address: &Address, protocol: ProtocolVersion) -> Result<Client> {
     } else if let Some(password) = password {
         settings = settings.set_password(password);
     }
-    let addr = match &address.endpoint {
-        Endpoint::Tcp { host, port, tls } => {
-            let (host, port) = (host.clone(), *port);
-            match tls {
-                None => ConnectionAddr::Tcp(host, port),
-                Some(_) => ConnectionAddr::TcpTls {
-                    host,
-                    port,
-                    insecure: false,
-                    tls_params: None,
-                },
-            }
-        }
-        Endpoint::Unix { path } => ConnectionAddr::Unix(path.clone()),
+    let addr = match (&address.endpoint, &address.tls) {
+        (Endpoint::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
+        (Endpoint::Tcp(HostPort { host, port }), None) => ConnectionAddr::Tcp(host.clone(), *port),
+        (Endpoint::Tcp(HostPort { host, port }), Some(_)) => ConnectionAddr::TcpTls {
+            host: host.clone(),
+            port: *port,
+            insecure: false,
+            tls_params: None,
+        },
     };
     let info = addr.into_connection_info().map_err(|error| {
         Error::new(ErrorKind::InvalidConfig, "the store URL cannot be used").with_source(error)
@@ -243,7 +236,7 @@ fn client(address: &Address, protocol: ProtocolVersion) -> Result<Client> {
         .set_nodelay(true)
         .set_keepalive(keepalive);
     let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
-    match address.tls() {
+    match &address.tls {
         Some(certificates) => secure(info, certificates),
         None => Client::open(info).map_err(|error| errors::no_connection(&error, address)),
     }

@@ -128,6 +128,7 @@ impl SentinelSet {
     pub(crate) fn each(&self) -> impl Iterator<Item = Address> {
         self.sentinels.iter().map(|sentinel| Address {
             endpoint: sentinel.endpoint.clone(),
+            tls: sentinel.tls.clone(),
             user: self.user.clone(),
             password: self.password.clone(),
             db: 0,

@@ -9,12 +9,12 @@ use futures_util::future::{join_all, select_ok};
 use redis::{Value, cmd};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::node::{ClusterNode, Node, NodeAddr};
+use super::node::{ClusterNode, Node};
 use super::slot_map::{SlotMap, SlotsReply};
 use crate::store::api::{Event, EventScope, Shard, WakeupMode};
 use crate::store::lock::lock;
 use crate::store::options::OpenOptions;
-use crate::store::redis::address::{Address, Endpoint};
+use crate::store::redis::address::{Address, Endpoint, HostPort};
 use crate::store::redis::errors;
 use crate::store::redis::link::clients::Clients;
 use crate::store::redis::link::connection_manager::ConnectionManager;
@@ -51,9 +51,9 @@ pub(crate) struct Cluster {
 
 #[derive(Debug, Default)]
 struct Known {
-    nodes: HashMap<NodeAddr, Arc<ClusterNode>>,
+    nodes: HashMap<HostPort, Arc<ClusterNode>>,
     /// The shard of each address that was ever used: some bytes for each.
-    shards: HashMap<NodeAddr, Shard>,
+    shards: HashMap<HostPort, Shard>,
 }
 
 impl Cluster {
@@ -119,7 +119,7 @@ impl Cluster {
     }
 
     /// Queries a node for the slot map, `first` before all others, unless it is new.
-    pub(crate) async fn refresh(self: &Arc<Self>, first: Option<&NodeAddr>) {
+    pub(crate) async fn refresh(self: &Arc<Self>, first: Option<&HostPort>) {
         let seen = self.queries.load(Ordering::Acquire);
         let (cluster, first) = (Arc::clone(self), first.cloned());
         // In a task: a caller that is no longer polled must not keep the others waiting.
@@ -130,7 +130,7 @@ impl Cluster {
     }
 
     /// The same, unless there was another query after the first `seen` ones.
-    async fn refresh_after(&self, seen: u64, first: Option<&NodeAddr>) {
+    async fn refresh_after(&self, seen: u64, first: Option<&HostPort>) {
         let mut last = self.refreshing.lock().await;
         let fresh = last.is_some_and(|last| last.elapsed() < FRESH);
         if fresh || seen != self.queries.load(Ordering::Acquire) {
@@ -145,7 +145,7 @@ impl Cluster {
     }
 
     /// Queries one node after the other: healthy nodes, replicas and seeds, and then doubtful nodes.
-    async fn query_any(&self, first: Option<&NodeAddr>) -> Option<SlotsReply> {
+    async fn query_any(&self, first: Option<&HostPort>) -> Option<SlotsReply> {
         let map = self.map();
         let mut nodes = map.nodes.to_vec();
         // Start at another node each time, as one may be outdated.
@@ -179,7 +179,7 @@ impl Cluster {
     }
 
     /// The node at an address, which is queried for its id if it is unknown.
-    pub(crate) async fn find(&self, addr: &NodeAddr) -> Result<Arc<ClusterNode>> {
+    pub(crate) async fn find(&self, addr: &HostPort) -> Result<Arc<ClusterNode>> {
         if let Some(node) = lock(&self.known).nodes.get(addr) {
             return Ok(Arc::clone(node));
         }
@@ -193,7 +193,7 @@ impl Cluster {
     }
 
     /// Makes the node at an address the owner of a slot, if it is known.
-    pub(crate) fn moved(&self, slot: u16, addr: &NodeAddr) {
+    pub(crate) fn moved(&self, slot: u16, addr: &HostPort) {
         let events = {
             let known = lock(&self.known);
             let Some(node) = known.nodes.get(addr) else {
@@ -245,7 +245,7 @@ impl Cluster {
 
 impl Known {
     /// The node at an address. A node that replaces another there has the same shard.
-    fn node(&mut self, addr: &NodeAddr, id: &str, cluster: &Cluster) -> Arc<ClusterNode> {
+    fn node(&mut self, addr: &HostPort, id: &str, cluster: &Cluster) -> Arc<ClusterNode> {
         if let Some(node) = self.nodes.get(addr)
             && node.id() == id
         {
@@ -305,7 +305,7 @@ fn replace_map(map: SlotMap, current: &Mutex<Arc<SlotMap>>) -> Vec<Event> {
 }
 
 /// Queries a node for the slot map.
-async fn query_slots(manager: &ConnectionManager, addr: &NodeAddr) -> Result<SlotsReply> {
+async fn query_slots(manager: &ConnectionManager, addr: &HostPort) -> Result<SlotsReply> {
     let value = query(manager, &["CLUSTER", "SLOTS"]).await?;
     let reply = SlotsReply::parse(&value, addr).ok_or_else(errors::invalid_reply)?;
     match reply.masters.is_empty() {
@@ -325,13 +325,10 @@ async fn query(manager: &ConnectionManager, words: &[&str]) -> Result<Value> {
     }
 }
 
-fn addr_of(address: &Address) -> Option<NodeAddr> {
+fn addr_of(address: &Address) -> Option<HostPort> {
     match &address.endpoint {
-        Endpoint::Tcp { host, port, .. } => Some(NodeAddr {
-            host: host.clone(),
-            port: *port,
-        }),
-        Endpoint::Unix { .. } => None,
+        Endpoint::Tcp(addr) => Some(addr.clone()),
+        Endpoint::Unix(_) => None,
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::call::{Call, CallResult, CallResults};
 use super::waits::Waits;
 use crate::store::api::{Request, Shard};
+use crate::store::redis::address::HostPort;
 use crate::store::redis::errors;
 use crate::store::redis::link::connection_manager::ConnectionManager;
 use crate::store::redis::link::session::Session;
@@ -240,7 +241,7 @@ impl Node {
 /// A node of a cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterNode {
-    pub(crate) addr: NodeAddr,
+    pub(crate) addr: HostPort,
     pub(crate) shard: Shard,
     pub(crate) server: Arc<Node>,
     /// Whether the last call failed.
@@ -267,33 +268,5 @@ impl ClusterNode {
         let greeted = self.server.greet().await;
         self.set_doubtful(greeted.is_err());
         greeted.map_err(|error: Error| error.at_store(self.server.manager.target()))
-    }
-}
-
-/// The address of a node, as the cluster announces it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct NodeAddr {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl NodeAddr {
-    /// Parses `host:port`. A missing host is that of the sender.
-    pub(crate) fn parse(text: &str, sender: &Self) -> Option<Self> {
-        let (host, port) = text.rsplit_once(':')?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        Self::new(host, port.parse().ok()?, sender)
-    }
-
-    /// A host that is empty or `?` is that of the sender: nodes send `?` if they are to announce a name and have none.
-    pub(crate) fn new(host: &str, port: u16, sender: &Self) -> Option<Self> {
-        let host = match host {
-            "" | "?" => &sender.host,
-            host => host,
-        };
-        (port != 0).then(|| Self {
-            host: host.to_owned(),
-            port,
-        })
     }
 }

@@ -11,9 +11,10 @@ use tokio::time::{Instant, sleep};
 
 use super::call::{Call, CallResult, CallResults};
 use super::cluster::Cluster;
-use super::node::{ClusterNode, NodeAddr};
+use super::node::ClusterNode;
 use super::slot_map::Redirect;
 use crate::Error;
+use crate::store::redis::address::HostPort;
 use crate::store::redis::errors;
 use crate::store::redis::link::connection_manager;
 use crate::store::redis::link::session::Session;
@@ -60,7 +61,7 @@ struct Routing<'a> {
     asking: Vec<(Arc<ClusterNode>, Call)>,
     results: Vec<(Call, CallResult)>,
     /// Whether the slot map is refreshed before the next round, from this node if it is given.
-    refresh: Option<Option<NodeAddr>>,
+    refresh: Option<Option<HostPort>>,
     /// Whether there is a pause before the next round.
     pause: bool,
     interval: Duration,

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use redis::Value;
 
-use super::node::{ClusterNode, NodeAddr};
+use super::node::ClusterNode;
 use crate::store::api::{Key, Shard};
 use crate::store::lock::lock;
+use crate::store::redis::address::HostPort;
 use crate::store::redis::link::notifications::Owners;
 use crate::store::redis::wire::reply::text;
 use crate::store::redis::wire::slots::{self, SLOTS};
@@ -15,13 +16,13 @@ use crate::store::redis::wire::slots::{self, SLOTS};
 #[derive(Debug, Default)]
 pub(crate) struct SlotsReply {
     pub(crate) masters: Vec<Master>,
-    pub(crate) replicas: Vec<NodeAddr>,
+    pub(crate) replicas: Vec<HostPort>,
 }
 
 /// A master and a range of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Master {
-    pub(crate) addr: NodeAddr,
+    pub(crate) addr: HostPort,
     pub(crate) id: String,
     pub(crate) first: u16,
     pub(crate) last: u16,
@@ -34,16 +35,16 @@ pub(crate) struct SlotMap {
     owners: Vec<Option<u16>>,
     /// The nodes that have slots.
     pub(super) nodes: Vec<Arc<ClusterNode>>,
-    pub(super) replicas: Vec<NodeAddr>,
+    pub(super) replicas: Vec<HostPort>,
 }
 
 /// Why a node has not served a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// The slot belongs to another node.
-    Moved(NodeAddr),
+    Moved(HostPort),
     /// The slot is being migrated, and the keys of the call are on the other node if anywhere.
-    Ask(NodeAddr),
+    Ask(HostPort),
     /// The slot is being migrated, and the keys of the call are on both nodes.
     Both,
     /// No node serves the slot at this moment, in the words of the node.
@@ -113,7 +114,7 @@ impl SlotMap {
 
 impl SlotsReply {
     /// Parses the reply of the node at an address. `None` if it is invalid.
-    pub(crate) fn parse(value: &Value, sender: &NodeAddr) -> Option<Self> {
+    pub(crate) fn parse(value: &Value, sender: &HostPort) -> Option<Self> {
         let mut reply = Self::default();
         for range in value.as_sequence()? {
             let [first, last, master, replicas @ ..] = range.as_sequence()? else {
@@ -140,14 +141,16 @@ impl SlotsReply {
 
 impl Redirect {
     /// The redirection in a reply of the node at an address, if it is one.
-    pub(crate) fn parse(reply: &Value, sender: &NodeAddr) -> Option<Self> {
+    pub(crate) fn parse(reply: &Value, sender: &HostPort) -> Option<Self> {
         let Value::ServerError(error) = reply else {
             return None;
         };
         let words = error.details().unwrap_or_default();
         let to = || {
             let (_, addr) = words.trim().split_once(' ')?;
-            NodeAddr::parse(addr, sender)
+            let (host, port) = addr.rsplit_once(':')?;
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            announced(host, port.parse().ok()?, sender)
         };
         match error.code() {
             "MOVED" => to().map(Self::Moved),
@@ -159,13 +162,26 @@ impl Redirect {
     }
 }
 
+/// The address of a node, as another announces it. A host that is empty or `?` is that of the sender: nodes send `?` if
+/// they are to announce a name and have none.
+fn announced(host: &str, port: u16, sender: &HostPort) -> Option<HostPort> {
+    let host = match host {
+        "" | "?" => &sender.host,
+        host => host,
+    };
+    (port != 0).then(|| HostPort {
+        host: host.to_owned(),
+        port,
+    })
+}
+
 fn slot(value: &Value) -> Option<u16> {
     let Value::Int(slot) = value else { return None };
     u16::try_from(*slot).ok().filter(|slot| *slot < SLOTS)
 }
 
 /// The address and the id of a node.
-fn node(value: &Value, sender: &NodeAddr) -> Option<(NodeAddr, String)> {
+fn node(value: &Value, sender: &HostPort) -> Option<(HostPort, String)> {
     let [host, Value::Int(port), id, ..] = value.as_sequence()? else {
         return None;
     };
@@ -173,7 +189,7 @@ fn node(value: &Value, sender: &NodeAddr) -> Option<(NodeAddr, String)> {
         Value::Nil => String::new(),
         host => text(host)?,
     };
-    let addr = NodeAddr::new(&host, u16::try_from(*port).ok()?, sender)?;
+    let addr = announced(&host, u16::try_from(*port).ok()?, sender)?;
     Some((addr, text(id)?))
 }
 
@@ -181,8 +197,8 @@ fn node(value: &Value, sender: &NodeAddr) -> Option<(NodeAddr, String)> {
 mod tests {
     use super::*;
 
-    fn addr(host: &str, port: u16) -> NodeAddr {
-        NodeAddr {
+    fn addr(host: &str, port: u16) -> HostPort {
+        HostPort {
             host: host.to_owned(),
             port,
         }
