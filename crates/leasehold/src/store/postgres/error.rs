@@ -14,19 +14,12 @@ const SETUP: &str = "run `leasehold doctor --setup` as the owner of the database
 
 /// Why a transaction has failed before its commit.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(super) enum Fault {
     /// The server said so, or the connection ended.
     Reply(tokio_postgres::Error),
-    /// The rule cannot be applied.
-    Rule(Fault),
-}
-
-/// Why an operation cannot be applied to the records that are loaded.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// A part of them is not loaded.
+    /// A part of the records that an operation needs is not loaded.
     Missing(Need),
-    /// It ends the hold of a lease on which a transaction of a user relies.
+    /// An operation ends the hold of a lease on which a transaction of a user relies.
     ReliedOn,
     /// A record is damaged.
     Damaged(DamagedText),
@@ -34,21 +27,9 @@ pub(super) enum Fault {
     Found(Error),
 }
 
-impl From<tokio_postgres::Error> for Failed {
+impl From<tokio_postgres::Error> for Fault {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Reply(error)
-    }
-}
-
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
-        match failed {
-            Failed::Reply(error) if refuses_writes(&error) => {
-                Self::new(ErrorKind::Unreachable, STANDBY).with_source(error)
-            }
-            Failed::Reply(error) => describe(error),
-            Failed::Rule(fault) => fault.into(),
-        }
     }
 }
 
@@ -61,6 +42,10 @@ impl From<DamagedText> for Fault {
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         match fault {
+            Fault::Reply(error) if refuses_writes(&error) => {
+                Self::new(ErrorKind::Unreachable, STANDBY).with_source(error)
+            }
+            Fault::Reply(error) => describe(error),
             Fault::Found(error) => error,
             Fault::Damaged(damaged) => damaged.into(),
             Fault::ReliedOn => relied_on(),

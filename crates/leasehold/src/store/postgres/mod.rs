@@ -40,7 +40,7 @@ use tokio::time::timeout;
 use self::address::Address;
 #[cfg(feature = "doctor")]
 pub(super) use self::diagnose::diagnose;
-use self::error::{Failed, has_ended, no_reply};
+use self::error::{Fault, has_ended, no_reply};
 use self::listener::Listener;
 use self::queue::Pool;
 use self::read::Watched;
@@ -129,19 +129,15 @@ impl Postgres {
                 self.watched.register(client, &self.pool, key).await?;
             }
             while read::step(client, query).await? {}
-            Ok::<(), Failed>(())
+            Ok::<(), Fault>(())
         };
         match read.await {
-            Ok(()) => {
+            Err(Fault::Reply(error)) if has_ended(&error) => Ok(None),
+            Err(fault @ Fault::Reply(_)) => Err(fault.into()),
+            read => {
                 self.pool.put_back(connection);
-                Ok(Some(()))
+                read.map(Some).map_err(Into::into)
             }
-            Err(Failed::Rule(fault)) => {
-                self.pool.put_back(connection);
-                Err(fault.into())
-            }
-            Err(Failed::Reply(error)) if has_ended(&error) => Ok(None),
-            Err(failed) => Err(failed.into()),
         }
     }
 }

@@ -19,7 +19,7 @@ use super::address::Address;
 use super::commit::{self, LOCK, RECORDS, RELIED_ON};
 use super::connection::Connection;
 use super::error::{
-    Failed, Fault, describe, has_ended, is, no_reply, not_replicated, refuses_writes, relied_on,
+    Fault, describe, has_ended, is, no_reply, not_replicated, refuses_writes, relied_on,
 };
 use super::gc::GarbageCollector;
 use super::load::{Load, load};
@@ -270,17 +270,17 @@ impl Batch {
         self.jobs.append(&mut self.patient);
         match self.run_jobs(&connection.client).await {
             Ok(records) => Ok(Some((connection, records))),
-            Err(Failed::Reply(error)) if has_ended(&error) => Ok(None),
-            Err(failed) => {
+            Err(Fault::Reply(error)) if has_ended(&error) => Ok(None),
+            Err(fault) => {
                 // The next connection finds the server that can be written.
-                let is_standby = matches!(&failed, Failed::Reply(error) if refuses_writes(error));
+                let is_standby = matches!(&fault, Fault::Reply(error) if refuses_writes(error));
                 if !is_standby && connection.client.batch_execute("ROLLBACK").await.is_ok() {
                     self.pool.put_back(connection);
                 }
-                Err(match failed {
+                Err(match fault {
                     // A lock was not free in time.
-                    Failed::Reply(error) if self.is_patient() && is(&error, "55P03") => relied_on(),
-                    failed => failed.into(),
+                    Fault::Reply(error) if self.is_patient() && is(&error, "55P03") => relied_on(),
+                    fault => fault.into(),
                 })
             }
         }
@@ -288,7 +288,7 @@ impl Batch {
 
     /// The first round trip: the locks of the names, and their records. Then it runs the jobs, and returns the records with
     /// their changes. Those that must wait for a transaction of a user become `patient`.
-    async fn run_jobs(&mut self, client: &Client) -> Result<LoadedRecords, Failed> {
+    async fn run_jobs(&mut self, client: &Client) -> Result<LoadedRecords, Fault> {
         let mut records = LoadedRecords {
             can_wait: self.pool.can_wait.load(Ordering::Relaxed),
             watcher: Some(self.pool.watcher),
@@ -329,7 +329,7 @@ impl Batch {
                 }
                 Some((_, Fault::Missing(need))) => load(client, need, &mut records).await?,
                 Some((index, Fault::ReliedOn)) => self.patient.push(self.jobs.remove(index)),
-                Some((_, fault)) => return Err(Failed::Rule(fault)),
+                Some((_, fault)) => return Err(fault),
             }
         }
     }

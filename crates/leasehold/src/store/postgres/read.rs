@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::commit::{LOCK, RECORDS};
-use super::error::{Failed, Fault};
+use super::error::Fault;
 use super::load::load;
 use super::parameters::{Columns, Parameter};
 use super::queue::Pool;
@@ -87,12 +87,11 @@ impl Watched {
 }
 
 /// Reads the next part of a query. Returns whether there is more.
-pub(super) async fn step(client: &Client, query: &mut RunningQuery) -> Result<bool, Failed> {
+pub(super) async fn step(client: &Client, query: &mut RunningQuery) -> Result<bool, Fault> {
     let mut records = LoadedRecords::default();
     let mut is_begun = false;
     let read = loop {
         match query.step(&mut records) {
-            Ok(more) => break Ok(more),
             Err(Fault::Missing(need)) if is_begun => load(client, need, &mut records).await?,
             Err(Fault::Missing(need)) => {
                 is_begun = true;
@@ -101,7 +100,7 @@ pub(super) async fn step(client: &Client, query: &mut RunningQuery) -> Result<bo
                 begun?;
                 loaded?;
             }
-            Err(fault) => break Err(Failed::Rule(fault)),
+            read => break read,
         }
     };
     // Nothing was changed.
