@@ -71,10 +71,10 @@ impl RedisStore {
                 .flat_map(|key| commands(key, &Parts::Waiters))
                 .collect();
             let each = commands.len() / part.len();
-            let mut replies = self.fetch(commands).await?;
-            let names = part.iter().zip(replies.chunks_mut(each));
-            let mut shared = self.shared(names.collect()).await?;
-            for (key, replies) in part.iter().zip(replies.chunks(each)) {
+            let replies = self.fetch(commands).await?;
+            let names: Vec<_> = part.iter().zip(replies.chunks(each)).collect();
+            let mut shared = self.shared(&names).await?;
+            for (key, replies) in names {
                 match view(key, &Parts::Waiters, replies, shared.remove(&key.name)) {
                     Ok(view) if view.holder.is_some() => listed.push(view),
                     Ok(_) | Err(Unreadable::Foreign(_)) => {}

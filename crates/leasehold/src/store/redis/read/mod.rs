@@ -76,7 +76,7 @@ impl RedisStore {
     /// Reads parts of the state of a name, and has its next change notified if the server can.
     async fn name(&self, key: &Key, parts: &Parts, watch: bool) -> Result<Page> {
         let commands = commands(key, parts);
-        let (mut replies, changed) = match watch {
+        let (replies, changed) = match watch {
             true => {
                 // Before the name is read, so that no change is missed.
                 let changed = self.topology.clients().observers.add(key);
@@ -85,8 +85,8 @@ impl RedisStore {
             }
             false => (self.fetch(commands).await?, None),
         };
-        let names = vec![(key, replies.as_mut_slice())];
-        let shared = self.shared(names).await?.remove(&key.name);
+        let shared = self.shared(&[(key, &replies[..])]).await?;
+        let shared = shared.into_values().next();
         let mut view = match view(key, parts, &replies, shared) {
             Ok(view) => view,
             Err(Unreadable::Foreign(error)) => return Err(self.used_otherwise(key, error).await),
@@ -221,6 +221,11 @@ pub(super) fn view(
     shared: Option<Shared>,
 ) -> Result<View, Unreadable> {
     let view = View::of(key.clone());
+    // A lock with several holders has a record of another type.
+    let holder = |record, ttl| match shared {
+        Some(_) => Ok(None),
+        None => holder(key, record, ttl),
+    };
     let mut view = match (parts, replies) {
         (Parts::Latch, [status]) => View {
             latch: latch(key, status)?,
@@ -229,20 +234,20 @@ pub(super) fn view(
         (Parts::Lease | Parts::Holder | Parts::Waiters, [record, ttl, counter, queue @ ..]) => {
             let waiters = queue.first().map(waiters).unwrap_or_default();
             View {
-                holder: holder(key, record, ttl)?,
+                holder: holder(record, ttl)?,
                 token: parsed(checked("GET", &counter_key(key), counter)?).and_then(Token::new),
                 waiters,
                 ..view
             }
         }
         (Parts::Annotation(slot), [record, ttl, annotation]) => View {
-            holder: holder(key, record, ttl)?,
+            holder: holder(record, ttl)?,
             annotations: stored(key, slot, annotation)?,
             ..view
         },
         (Parts::State(slot), [record, ttl, annotation, queue, revoked, now]) => View {
             now: Some(time(checked("TIME", "", now)?).ok_or_else(invalid)?),
-            holder: holder(key, record, ttl)?,
+            holder: holder(record, ttl)?,
             // Zero also for a queue that cannot be read, as in a listing.
             queue_length: match queue {
                 Value::Int(elements) => usize::try_from(*elements).unwrap_or_default() / 2,

@@ -22,7 +22,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Adds it to the view of a free mutex.
+    /// Adds it to a view without holders.
     pub(super) fn complete(self, view: &mut View) {
         let mut holders = self.holders.into_iter();
         view.holder = holders.next();
@@ -32,41 +32,41 @@ impl Shared {
 }
 
 impl RedisStore {
-    /// Reads the locks with several holders among these names. In the replies to the commands that read a mutex, each
-    /// of them becomes a free mutex.
+    /// Reads the locks with several holders among these names, by the replies to the commands that read a mutex.
     pub(super) async fn shared(
         &self,
-        mut names: Vec<(&Key, &mut [Value])>,
+        names: &[(&Key, &[Value])],
     ) -> Result<BTreeMap<Name, Shared>> {
-        names.retain(|(_, replies)| replies.first().is_some_and(|it| is_error(it, "WRONGTYPE")));
-        // Not all fields at once: a record of another kind may have thousands.
-        let status = |key: &Key| keyed("HGET", record_key(key), &[STATUS_FIELD]);
-        let statuses = names.iter().map(|(key, _)| status(key)).collect();
-        let statuses = self.fetch(statuses).await?;
-        let mut semaphores = Vec::new();
-        for ((key, replies), status) in names.into_iter().zip(&statuses) {
-            let status = permitted("HGET", key, status)?;
-            if kind(status).is_some() {
-                semaphores.push((key, replies, status));
+        let mut others = Vec::new();
+        for (key, replies) in names {
+            if replies.first().is_some_and(|it| is_error(it, "WRONGTYPE")) {
+                others.push(*key);
             }
         }
-        let commands = semaphores.iter().flat_map(|(key, ..)| {
+        // Not all fields at once: a record of another kind may have thousands.
+        let status = |key: &&Key| keyed("HGET", record_key(key), &[STATUS_FIELD]);
+        let statuses = self.fetch(others.iter().map(status).collect()).await?;
+        let mut semaphores = Vec::new();
+        for (key, status) in others.into_iter().zip(&statuses) {
+            let status = permitted("HGET", key, status)?;
+            if kind(status).is_some() {
+                semaphores.push((key, status));
+            }
+        }
+        let commands = semaphores.iter().flat_map(|(key, _)| {
             let record = record_key(key);
             let hash = keyed("HGETALL", record.clone(), &[]);
             [hash, (record, cmd("TIME"))]
         });
         let read = self.fetch(commands.collect()).await?;
         let mut found = BTreeMap::new();
-        for ((key, replies, status), read) in semaphores.into_iter().zip(read.chunks(2)) {
-            let ([semaphore, now], [record, ttl, ..]) = (read, replies) else {
-                continue;
-            };
+        for ((key, status), read) in semaphores.into_iter().zip(read.chunks(2)) {
+            let [semaphore, now] = read else { continue };
             let semaphore = permitted("HGETALL", key, semaphore)?;
             let now = time(permitted("TIME", key, now)?);
             let now = now.ok_or_else(errors::invalid_reply)?;
             let mut holders: Vec<_> = holders(semaphore, now).collect();
             holders.sort_by_key(|holder| holder.lease);
-            (*record, *ttl) = (Value::Nil, Value::Int(-2));
             let usage = usage(status, &holders, now);
             found.insert(key.name.clone(), Shared { usage, holders });
         }
