@@ -163,14 +163,13 @@ impl Cluster {
         let others = others.filter_map(|address| {
             let addr = addr_of(&address)?;
             let is_ill = ill.iter().any(|node| node.addr == addr);
-            let server = Node::new(ConnectionManager::new(address, &options));
-            (!is_ill).then(|| (Arc::new(server), addr))
+            (!is_ill).then(|| (ConnectionManager::new(address, &options), addr))
         });
-        let known = |node: &Arc<ClusterNode>| (Arc::clone(&node.server), node.addr.clone());
+        let known = |node: &Arc<ClusterNode>| (node.server.manager.clone(), node.addr.clone());
         let (well, ill) = (well.iter().map(known), ill.iter().map(known));
-        let servers: Vec<_> = well.chain(others).chain(ill).collect();
-        for (server, addr) in servers {
-            let reply = timeout(QUERY_LIMIT, query_slots(&server.manager, &addr)).await;
+        let managers: Vec<_> = well.chain(others).chain(ill).collect();
+        for (manager, addr) in managers {
+            let reply = timeout(QUERY_LIMIT, query_slots(&manager, &addr)).await;
             if let Ok(Ok(reply)) = reply {
                 return Some(reply);
             }
