@@ -5,16 +5,11 @@ use crate::doctor::Severity::{Danger, Note, Ok, Unknown, Warning};
 use crate::doctor::finding::{ChangeOf, assert_severities, worst};
 use crate::store::diagnose::{ClockFacts, Fields, Standby, TableFacts};
 
-fn fields(pairs: &[(&str, &str)]) -> Fields {
-    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    Fields(pairs.iter().map(owned).collect())
-}
-
 fn healthy() -> DatabaseFacts {
     DatabaseFacts {
         name: "postgres://db/app".into(),
-        server: fields(&[("user", "app"), ("in_recovery", "f"), ("connections", "20")]),
-        settings: fields(&[
+        server: Fields::from_iter([("user", "app"), ("in_recovery", "f"), ("connections", "20")]),
+        settings: Fields::from_iter([
             ("server_version_num", "170004"),
             ("fsync", "on"),
             ("full_page_writes", "on"),

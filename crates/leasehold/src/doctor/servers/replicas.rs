@@ -99,10 +99,6 @@ fn check_lag(replica: &Fields) -> Option<Finding> {
 
 /// The fields of `ip=127.0.0.1,port=6380,state=online,offset=42,lag=0`.
 fn fields(line: &str) -> Fields {
-    let pairs = line.split(',').filter_map(|pair| pair.split_once('='));
-    Fields(
-        pairs
-            .map(|(field, value)| (field.to_owned(), value.to_owned()))
-            .collect(),
-    )
+    let pairs = line.split(',');
+    pairs.filter_map(|pair| pair.split_once('=')).collect()
 }

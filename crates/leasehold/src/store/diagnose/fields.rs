@@ -11,11 +11,7 @@ impl Fields {
     #[cfg(feature = "redis")]
     pub(crate) fn of_lines(text: &str) -> Self {
         let lines = text.lines().filter_map(|line| line.split_once(':'));
-        Self(
-            lines
-                .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
-                .collect(),
-        )
+        lines.map(|(name, value)| (name, value.trim())).collect()
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
@@ -29,5 +25,12 @@ impl Fields {
 
     pub(crate) fn is(&self, name: &str, value: &str) -> bool {
         self.get(name) == Some(value)
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a str)> for Fields {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        Self(pairs.into_iter().map(owned).collect())
     }
 }
