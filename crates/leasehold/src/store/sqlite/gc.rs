@@ -4,6 +4,7 @@ use leasehold_core::StoreTime;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::error::Fault;
+use super::rows::{execute, select};
 use super::time::AHEAD;
 use crate::store::rows::class;
 use crate::store::tables::signed;
@@ -72,8 +73,7 @@ impl GarbageCollector {
             return Ok(());
         }
         let now = signed(now.as_micros());
-        db.prepare_cached(DELETE_ENDED_MEMBERS)?
-            .execute(params![now, CHUNK - 1])?;
+        execute(db, DELETE_ENDED_MEMBERS, params![now, CHUNK - 1])?;
         let removed = collect_heads(db, now.saturating_sub(AHEAD))?;
         // After many removals, the next run is due with the next write.
         self.writes = match removed >= WRITES / 2 {
@@ -94,22 +94,14 @@ fn collect_heads(db: &Connection, behind: i64) -> Result<usize, Fault> {
         .prepare_cached(FIND_END_OF_CHUNK)?
         .query_row(params![namespace, tenant, name, CHUNK - 1], key)
         .optional()?;
-    let mut statement = db.prepare_cached(DELETE_ENDED_HEADS)?;
     let deleted = params![namespace, tenant, name, CHUNK, behind, class::HOLDER];
-    let deleted = statement.query_map(deleted, key)?;
-    let deleted = deleted.collect::<rusqlite::Result<Vec<_>>>()?;
-    let mut statement = db.prepare_cached(DELETE_MEMBERS_OF_HEAD)?;
+    let deleted = select(db, DELETE_ENDED_HEADS, deleted, |row| Ok(key(row)?))?;
     for [namespace, tenant, name] in &deleted {
-        statement.execute(params![
-            class::WAITER,
-            class::ARRIVAL,
-            namespace,
-            tenant,
-            name
-        ])?;
+        let members = params![class::WAITER, class::ARRIVAL, namespace, tenant, name];
+        execute(db, DELETE_MEMBERS_OF_HEAD, members)?;
     }
-    db.prepare_cached("UPDATE meta SET swept_namespace = ?1, swept_tenant = ?2, swept_name = ?3")?
-        .execute(end.unwrap_or_default())?;
+    let position = "UPDATE meta SET swept_namespace = ?1, swept_tenant = ?2, swept_name = ?3";
+    execute(db, position, end.unwrap_or_default())?;
     Ok(deleted.len())
 }
 

@@ -24,9 +24,8 @@ pub(super) fn free_locks(db: &Connection) -> Result<(), Fault> {
         "DELETE FROM members WHERE class IN (?1, ?2, ?3, ?4)",
         [HOLDER, WAITER, DESCRIPTION, WATCHER],
     )?;
-    let mut statement = db.prepare("SELECT namespace, tenant, name, value FROM heads")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
+    let heads = "SELECT namespace, tenant, name, value FROM heads";
+    select(db, heads, [], |row| {
         let key = ["namespace", "tenant", "name"].map(|column| text(row, column));
         if let (Ok(head), [Ok(namespace), Ok(tenant), Ok(name)]) = (head_of(row), key)
             && let Body::Leases(_) = head.body
@@ -38,8 +37,9 @@ pub(super) fn free_locks(db: &Connection) -> Result<(), Fault> {
             };
             put_head(db, (namespace, tenant, name), &free)?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
+    .map(drop)
 }
 
 /// The head in a row of `heads`.
@@ -172,7 +172,8 @@ impl<F: FnMut(ClientId) -> bool> Table for StoredRecord<'_, F> {
         let (namespace, tenant, name) = columns(self.key);
         let (class, id, place, value) = (class(part), part.id(), place(&row), row.to_text());
         let until = row.kept_until().map(|until| signed(until.as_micros()));
-        self.execute(
+        execute(
+            self.db,
             "INSERT OR REPLACE INTO members (namespace, tenant, name, class, id, place, value, until)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             params![namespace, tenant, name, class, id, place, value, until],
@@ -181,7 +182,8 @@ impl<F: FnMut(ClientId) -> bool> Table for StoredRecord<'_, F> {
 
     fn remove(&mut self, part: &Part) -> Result<(), Fault> {
         let (namespace, tenant, name) = columns(self.key);
-        self.execute(
+        execute(
+            self.db,
             "DELETE FROM members
              WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3 AND id = ?5",
             params![namespace, tenant, name, class(part), part.id()],
@@ -190,7 +192,8 @@ impl<F: FnMut(ClientId) -> bool> Table for StoredRecord<'_, F> {
 
     fn clear(&mut self, class: u8) -> Result<(), Fault> {
         let (namespace, tenant, name) = columns(self.key);
-        self.execute(
+        execute(
+            self.db,
             "DELETE FROM members
              WHERE class = ?4 AND namespace = ?1 AND tenant = ?2 AND name = ?3",
             params![namespace, tenant, name, class],
@@ -207,11 +210,12 @@ impl<'a, F> StoredRecord<'a, F> {
             head: Head::default(),
         }
     }
+}
 
-    fn execute(&self, sql: &str, params: impl Params) -> Result<(), Fault> {
-        self.db.prepare_cached(sql)?.execute(params)?;
-        Ok(())
-    }
+/// Executes a statement without rows.
+pub(super) fn execute(db: &Connection, sql: &str, params: impl Params) -> Result<(), Fault> {
+    db.prepare_cached(sql)?.execute(params)?;
+    Ok(())
 }
 
 /// Reads all rows of a statement.
@@ -219,7 +223,7 @@ pub(super) fn select<T>(
     db: &Connection,
     sql: &str,
     params: impl Params,
-    read: impl Fn(&rusqlite::Row<'_>) -> Result<T, Fault>,
+    mut read: impl FnMut(&rusqlite::Row<'_>) -> Result<T, Fault>,
 ) -> Result<Vec<T>, Fault> {
     let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
@@ -236,13 +240,13 @@ fn put_head(
     head: &Head,
 ) -> Result<(), Fault> {
     let until = signed(head.kept_until().as_micros());
-    db.prepare_cached(
+    execute(
+        db,
         "INSERT INTO heads (namespace, tenant, name, value, until) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (namespace, tenant, name) DO UPDATE
          SET value = excluded.value, until = excluded.until",
-    )?
-    .execute(params![namespace, tenant, name, head.to_text(), until])?;
-    Ok(())
+        params![namespace, tenant, name, head.to_text(), until],
+    )
 }
 
 /// The row of a member.

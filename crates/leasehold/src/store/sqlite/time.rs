@@ -39,8 +39,8 @@ pub(super) fn tick(db: &Connection, machine: &Machine) -> Result<StoreTime, Faul
     let meta = Meta::read(db, machine)?;
     let now = meta.now(machine);
     if now >= meta.high {
-        db.prepare_cached("UPDATE meta SET high = ?1")?
-            .execute([now.saturating_add(AHEAD)])?;
+        let high = now.saturating_add(AHEAD);
+        rows::execute(db, "UPDATE meta SET high = ?1", [high])?;
     }
     Ok(store_time(now))
 }

@@ -5,6 +5,7 @@ use rusqlite::Connection;
 
 use super::busy;
 use super::error::Fault;
+use super::rows::execute;
 
 /// Why a transaction failed.
 #[derive(Debug)]
@@ -21,9 +22,9 @@ pub(super) fn run<T>(
     until: Instant,
     work: impl FnOnce(&Connection) -> Result<T, Fault>,
 ) -> Result<T, Failed> {
-    busy::retry(until, || execute(db, "BEGIN IMMEDIATE")).map_err(Failed::certain)?;
+    busy::retry(until, || execute(db, "BEGIN IMMEDIATE", [])).map_err(Failed::certain)?;
     match work(db) {
-        Ok(value) => match execute(db, "COMMIT") {
+        Ok(value) => match execute(db, "COMMIT", []) {
             Ok(()) => Ok(value),
             Err(fault) => {
                 roll_back(db);
@@ -50,16 +51,11 @@ impl Failed {
     }
 }
 
-fn execute(db: &Connection, sql: &str) -> Result<(), Fault> {
-    db.prepare_cached(sql)?.execute([])?;
-    Ok(())
-}
-
 fn roll_back(db: &Connection) {
     // After some errors SQLite has already done it. If it fails, the next transaction cannot begin, and
     // reports that.
     if !db.is_autocommit() {
-        let _ = execute(db, "ROLLBACK");
+        let _ = execute(db, "ROLLBACK", []);
     }
 }
 

@@ -10,6 +10,7 @@ use rusqlite::{Connection, Params, params};
 
 use super::error::Fault;
 use super::notify::{Outbox, Registration};
+use super::rows::{execute, select};
 use crate::store::api::Key;
 use crate::store::rows::class::WATCHER;
 use crate::store::tables::{columns, signed};
@@ -28,13 +29,13 @@ pub(super) fn register(
     now: StoreTime,
 ) -> Result<(), Fault> {
     let until = signed(now.after_span(REGISTRATION).as_micros());
-    db.prepare_cached(
+    execute(
+        db,
         "INSERT INTO members (class, namespace, tenant, name, id, value, until)
          VALUES (?1, ?2, ?3, ?4, ?5, '', ?6)
          ON CONFLICT (class, namespace, tenant, name, id) DO UPDATE SET until = excluded.until",
-    )?
-    .execute(parameters(key, client, until))?;
-    Ok(())
+        parameters(key, client, until),
+    )
 }
 
 /// Whether a client is registered for a name, and need not be renewed yet.
@@ -68,32 +69,34 @@ pub(super) fn notify(
     for registration in outbox.take_unreachable() {
         unregister(db, &registration)?;
     }
-    let mut statement = db.prepare_cached(
-        "SELECT id, until FROM members
-         WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND name = ?4 AND until > ?5",
-    )?;
     let (namespace, tenant, name) = columns(key);
     let now = signed(now.as_micros());
-    let mut rows = statement.query(params![WATCHER, namespace, tenant, name, now])?;
-    while let Some(row) = rows.next()? {
-        // A client that cannot be read is none of ours.
-        if let Some(client) = row.get_ref(0)?.as_str().ok().and_then(|id| id.parse().ok()) {
-            outbox.add_change(client, key, row.get(1)?);
-        }
-    }
-    Ok(())
+    select(
+        db,
+        "SELECT id, until FROM members
+         WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND name = ?4 AND until > ?5",
+        params![WATCHER, namespace, tenant, name, now],
+        |row| {
+            // A client that cannot be read is none of ours.
+            if let Some(client) = row.get_ref(0)?.as_str().ok().and_then(|id| id.parse().ok()) {
+                outbox.add_change(client, key, row.get(1)?);
+            }
+            Ok(())
+        },
+    )
+    .map(drop)
 }
 
 /// Removes a registration, unless it was renewed.
 fn unregister(db: &Connection, registration: &Registration) -> Result<(), Fault> {
     let Registration { client, key, until } = registration;
-    db.prepare_cached(
+    execute(
+        db,
         "DELETE FROM members
          WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND name = ?4 AND id = ?5
            AND until = ?6",
-    )?
-    .execute(parameters(key, *client, *until))?;
-    Ok(())
+        parameters(key, *client, *until),
+    )
 }
 
 /// The class and the columns of the registration of a client, and a time.
