@@ -59,15 +59,11 @@ impl Clients {
     /// Notifies a client. If its listener was dropped, the client is removed, so that the next batch unsubscribes
     /// from its channel.
     pub(crate) fn notify(&self, client: ClientId, event: Event) {
-        let Some(listener) = lock(&self.table)
-            .get(&client)
-            .map(|(_, listener)| listener.clone())
-        else {
-            return;
-        };
-        match listener.upgrade() {
-            Some(listener) => listener.notify(event),
-            None => self.remove(client),
+        let found = lock(&self.table).get(&client).map(|(_, it)| it.upgrade());
+        match found {
+            Some(Some(listener)) => listener.notify(event),
+            Some(None) => self.remove(client),
+            None => {}
         }
     }
 
