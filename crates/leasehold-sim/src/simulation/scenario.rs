@@ -73,9 +73,7 @@ impl Simulation {
                 (2, soon)
             }
             Scenario::SlowNetwork => {
-                while self.is_requesting(1) {
-                    self.step()?;
-                }
+                self.step_while(|it| it.is_requesting(1))?;
                 self.with(0, SimulatedClient::leave);
                 (1, soon)
             }
@@ -117,19 +115,13 @@ impl Simulation {
     /// The reply to the completion of a holder is lost, and so is its lease. Then it reaches the store again.
     pub(super) fn lose_note(&mut self) -> Result<(), Violation> {
         self.join_queue(0, 0)?;
-        while !self.is_holder(0) {
-            self.step()?;
-        }
+        self.step_while(|it| !it.is_holder(0))?;
         let some = self.part(self.ttl.as_duration());
         self.pass(some)?;
         self.with(0, SimulatedClient::complete);
-        while self.completed.is_empty() {
-            self.step()?;
-        }
+        self.step_while(|it| it.completed.is_empty())?;
         self.disconnect(0, Some(self.ttl.as_duration() * 100));
-        while self.is_holder(0) {
-            self.step()?;
-        }
+        self.step_while(|it| it.is_holder(0))?;
         self.reconnect(0);
         while self.step()? {}
         Ok(())
@@ -140,13 +132,9 @@ impl Simulation {
         self.join_queue(0, 0)?;
         self.join_queue(1, 1)?;
         let notice = self.lose_grant()?;
-        while self.holder().is_some() {
-            self.step()?;
-        }
+        self.step_while(|it| it.holder().is_some())?;
         self.reconnect(1);
-        while !self.is_holder(1) {
-            self.step()?;
-        }
+        self.step_while(|it| !it.is_holder(1))?;
         self.send_message(1, Message::Notice(notice));
         self.check_hold(1)
     }
@@ -197,9 +185,7 @@ impl Simulation {
             }
             Scenario::PausedLoser => {
                 self.disconnect(0, Some(ttl * 100));
-                while self.is_holder(0) {
-                    self.step()?;
-                }
+                self.step_while(|it| it.is_holder(0))?;
                 // The message that unregisters the lease, which is collected with others for 10 ms.
                 self.pass(delay * 2 + Duration::from_millis(20))?;
                 self.machines[0].stopped = true;
@@ -242,10 +228,7 @@ impl Simulation {
     fn join_queue(&mut self, machine: usize, waiters: usize) -> Result<(), Violation> {
         let forever = self.ttl.as_duration() * 100;
         self.with(machine, |client, cx| client.acquire(forever, forever, cx));
-        while self.waiters() < waiters || self.holder().is_none() {
-            self.step()?;
-        }
-        Ok(())
+        self.step_while(|it| it.waiters() < waiters || it.holder().is_none())
     }
 
     fn waiting_lease(&self, machine: usize) -> Option<LeaseId> {
@@ -260,7 +243,12 @@ impl Simulation {
 
     pub(super) fn pass(&mut self, duration: Duration) -> Result<(), Violation> {
         let until = self.time + nanos(duration);
-        while self.time < until {
+        self.step_while(|it| it.time < until)
+    }
+
+    /// Processes events for as long as this is true.
+    fn step_while(&mut self, is_true: impl Fn(&Self) -> bool) -> Result<(), Violation> {
+        while is_true(self) {
             self.step()?;
         }
         Ok(())
@@ -270,9 +258,7 @@ impl Simulation {
     fn refuse_to_wait(&mut self, machine: usize) -> Result<(), Violation> {
         self.machines[machine].can_wait = false;
         for is_requesting in [true, false] {
-            while self.is_requesting(machine) != is_requesting {
-                self.step()?;
-            }
+            self.step_while(|it| it.is_requesting(machine) != is_requesting)?;
         }
         self.machines[machine].can_wait = true;
         Ok(())
@@ -281,9 +267,7 @@ impl Simulation {
     /// From now on no notice reaches the head of the queue, which the store does not detect.
     fn silence_head(&mut self) -> Result<(), Violation> {
         // A request that is in flight would be granted for the full ttl.
-        while self.is_requesting(1) {
-            self.step()?;
-        }
+        self.step_while(|it| it.is_requesting(1))?;
         if self.rng.bool() {
             self.machines[1].stopped = true;
         } else {
@@ -296,9 +280,7 @@ impl Simulation {
     fn rejoin_late(&mut self) -> Result<(), Violation> {
         let waiting = self.waiting_lease(1);
         self.with(1, SimulatedClient::leave);
-        while self.waiters() > 0 {
-            self.step()?;
-        }
+        self.step_while(|it| it.waiters() > 0)?;
         if let Some(lease) = waiting {
             let request = Request {
                 machine: 1,
@@ -312,10 +294,7 @@ impl Simulation {
             };
             self.schedule(Duration::ZERO, Event::Request(request));
         }
-        while self.waiters() == 0 {
-            self.step()?;
-        }
-        Ok(())
+        self.step_while(|it| it.waiters() == 0)
     }
 }
 
