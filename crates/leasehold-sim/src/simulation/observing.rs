@@ -6,7 +6,7 @@ use leasehold_core::reading::{ReadAction, ReadReply, Subscription, Update};
 use leasehold_core::{Instant, LeaderFilter, Reading};
 
 use super::calls::{Calls, Context};
-use super::report::Occurrence;
+use super::report::{Occurrence, Violation};
 use super::setup::Mutation;
 use super::values::{Observed, Value, value};
 
@@ -156,14 +156,16 @@ impl Observer {
     }
 
     fn observe(&mut self, observed: &Observed, cx: &mut Context<'_>) {
-        cx.values.check_reading(self.since, observed.at);
+        let is_new = self.since <= observed.at;
+        cx.values.require(is_new, Violation::OldReading);
         let (lease, value_read) = (observed.lease(), observed.value.as_ref());
         let Some(leader) = self.filter.handle(lease, value_read) else {
             return;
         };
         self.reported = leader.as_ref().and_then(value);
         if self.reported.is_some() {
-            cx.values.check_report(self.latest, self.reported);
+            let is_later = self.latest <= self.reported;
+            cx.values.require(is_later, Violation::ValueWentBack);
             self.latest = self.reported;
         }
     }

@@ -155,7 +155,8 @@ impl Completing {
     fn check(&self, is_reported: bool, cx: &mut Context<'_>) {
         let mut leases = cx.completed.values();
         let is_stored = leases.any(|lease| *lease == self.lease);
-        cx.values.check_completion(is_reported, is_stored);
+        let is_true = is_reported == is_stored;
+        cx.values.require(is_true, Violation::Forgotten);
     }
 }
 

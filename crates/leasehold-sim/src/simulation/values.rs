@@ -51,24 +51,10 @@ impl Values {
         self.violation.take().map_or(Ok(()), Err)
     }
 
-    /// Checks what the writer of a completion reports.
-    pub(super) fn check_completion(&mut self, is_reported: bool, is_stored: bool) {
-        if is_reported != is_stored {
-            self.violation = Some(Violation::Forgotten);
-        }
-    }
-
-    /// Checks when the first state was read that an observer receives, which has subscribed at `since`.
-    pub(super) fn check_reading(&mut self, since: u64, at: u64) {
-        if at < since {
-            self.violation = Some(Violation::OldReading);
-        }
-    }
-
-    /// Checks what an observer reports.
-    pub(super) fn check_report(&mut self, latest: Option<Value>, reported: Option<Value>) {
-        if reported < latest {
-            self.violation = Some(Violation::ValueWentBack);
+    /// Keeps the violation of a client, unless this is true.
+    pub(super) fn require(&mut self, is_kept: bool, violation: Violation) {
+        if !is_kept {
+            self.violation = Some(violation);
         }
     }
 }
