@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::jobs::NAMES as JOBS;
 pub(crate) use self::shares::NAMES as SHARED_NAMES;
 use super::fence::Fence;
-use super::hold::{LeaseLength, LiveHold, sleep_up_to};
+use super::hold::{LiveHold, sleep_up_to};
 use super::{SHUTDOWN_TIMEOUT, Shared, stalls};
 use crate::history::{Event, HoldEvent};
 
@@ -46,6 +46,13 @@ struct Cycle {
     end: CancellationToken,
     fence: Fence,
     rng: Rng,
+}
+
+/// The ttl of an acquisition, and whether it is fixed.
+#[derive(Clone, Copy)]
+struct LeaseLength {
+    ttl_ms: u64,
+    fixed: bool,
 }
 
 /// A way to acquire a lock.
@@ -140,7 +147,7 @@ impl Cycle {
         let Some(guard) = self.acquire(mutex, method, hold).await? else {
             return Ok(());
         };
-        let outer = LiveHold::begin(&shared, &stop, hold, &guard, options);
+        let outer = LiveHold::begin(&shared, &stop, hold, &guard, options.ttl_ms);
         let half = self.duration() / 2;
         outer.work(&mut self.fence, &mut self.rng, half).await;
         let reentered = match reenter {
@@ -165,7 +172,7 @@ impl Cycle {
             return Ok(());
         };
         let stop = self.stop.clone();
-        let inner = LiveHold::begin(&shared, &stop, hold, &guard, options);
+        let inner = LiveHold::begin(&shared, &stop, hold, &guard, options.ttl_ms);
         // It is a lease of its own if the outer one was lost meanwhile.
         let same_lease = guard.lease_id() == outer.guard.lease_id();
         if same_lease {
@@ -188,7 +195,7 @@ impl Cycle {
         let (fence, rng) = (&mut self.fence, &mut self.rng);
         let work = mutex.run(async |guard| {
             let _releasing = RecordsReleasing(&shared, hold);
-            let inside = LiveHold::begin(&shared, &stop, hold, guard, options);
+            let inside = LiveHold::begin(&shared, &stop, hold, guard, options.ttl_ms);
             inside.work(fence, rng, duration).await;
         });
         let outcome = tokio::select! {
@@ -266,13 +273,9 @@ impl Cycle {
     fn lease_options(&mut self) -> LeaseLength {
         let ttl = self.shared.config.ttl_ms;
         let fixed = self.rng.u8(..4) == 0;
-        let millis = if fixed {
-            self.rng.u64(100..=ttl)
-        } else {
-            self.rng.u64(ttl.div_ceil(2).max(200)..=ttl)
-        };
+        let shortest = if fixed { 100 } else { ttl.div_ceil(2).max(200) };
         LeaseLength {
-            ttl: Duration::from_millis(millis),
+            ttl_ms: self.rng.u64(shortest..=ttl),
             fixed,
         }
     }
@@ -302,8 +305,8 @@ impl Cycle {
 }
 
 fn with_options(mutex: &Mutex, options: LeaseLength) -> Result<Mutex, Error> {
-    let LeaseLength { ttl, fixed } = options;
-    mutex.with(match fixed {
+    let ttl = Duration::from_millis(options.ttl_ms);
+    mutex.with(match options.fixed {
         true => LeaseOptions::new().fixed(ttl),
         false => LeaseOptions::new().ttl(ttl),
     })

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::fence::Fence;
-use super::hold::{LeaseLength, LiveHold, sleep_up_to};
+use super::hold::{LiveHold, sleep_up_to};
 use super::{SHUTDOWN_TIMEOUT, Shared, stalls};
 use crate::history::{Event, HoldEvent, ObservedLeader};
 
@@ -181,11 +181,8 @@ impl Candidate {
             .lock()
             .unwrap()
             .insert(name, resign.clone());
-        let options = LeaseLength {
-            ttl: Duration::from_millis(self.shared.config.ttl_ms),
-            fixed: false,
-        };
-        let lead = LiveHold::begin(&self.shared, &resign, hold, &leadership, options);
+        let ttl_ms = self.shared.config.ttl_ms;
+        let lead = LiveHold::begin(&self.shared, &resign, hold, &leadership, ttl_ms);
         if self.rng.u8(..4) == 0 {
             let value = self.value(hold) + " again";
             let proclaim = resign.run_until_cancelled(leadership.proclaim(value));
@@ -194,9 +191,7 @@ impl Candidate {
         lead.work(&mut self.fence, &mut self.rng, LEADERSHIP_MAX)
             .await;
         lead.leave_to_store(&mut self.rng).await;
-        self.shared.record(hold, HoldEvent::Releasing);
-        let outcome = super::outcome(&leadership.release().await);
-        self.shared.record(hold, HoldEvent::Released { outcome });
+        self.shared.release(hold, leadership.release()).await;
     }
 
     fn value(&self, hold: u64) -> String {

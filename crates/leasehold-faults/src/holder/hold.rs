@@ -16,13 +16,6 @@ use crate::history::{HoldEvent, ObservationKind};
 /// The longest critical step: long in comparison with its two events, short in comparison with a ttl.
 const STEP_MAX_MS: u64 = 10;
 
-/// The ttl of an acquisition, and whether it is fixed.
-#[derive(Clone, Copy)]
-pub(super) struct LeaseLength {
-    pub(super) ttl: Duration,
-    pub(super) fixed: bool,
-}
-
 /// A hold of this process, from its grant on.
 pub(super) struct LiveHold<'a> {
     shared: &'a Shared,
@@ -40,9 +33,8 @@ impl<'a> LiveHold<'a> {
         stop: &'a CancellationToken,
         number: u64,
         guard: &'a Guard,
-        options: LeaseLength,
+        ttl_ms: u64,
     ) -> Self {
-        let ttl_ms = u64::try_from(options.ttl.as_millis()).unwrap();
         shared.record(number, super::granted(guard, ttl_ms));
         Self {
             shared,

@@ -98,9 +98,7 @@ impl Keeping {
             let hold = self.shared.request(&self.name, false, None);
             let guard = self.acquire(hold).await;
             if self.keep(hold, &guard).await {
-                self.shared.record(hold, HoldEvent::Releasing);
-                let outcome = super::outcome(&guard.release().await);
-                return self.shared.record(hold, HoldEvent::Released { outcome });
+                return self.shared.release(hold, guard.release()).await;
             }
             if !self.again {
                 return;

@@ -122,6 +122,13 @@ impl Shared {
         self.record(hold, event);
     }
 
+    /// Records a release, before and after it.
+    async fn release(&self, hold: u64, release: impl Future<Output = leasehold::Result<()>>) {
+        self.record(hold, HoldEvent::Releasing);
+        let outcome = outcome(&release.await);
+        self.record(hold, HoldEvent::Released { outcome });
+    }
+
     /// Connects, and returns what is cancelled when the commands have ended; until then, each is handled. `None`: they
     /// ended before there was a connection.
     async fn begin(

@@ -48,9 +48,7 @@ pub(super) async fn run(shared: &Arc<Shared>, config: PermitsConfig, commands: C
         if let Some(permit) = acquire(shared, &semaphore, hold).await {
             keep(shared, &config, relying, hold, &permit).await;
             relying.fetch_and(!config.bit, Ordering::SeqCst);
-            shared.record(hold, HoldEvent::Releasing);
-            let outcome = super::outcome(&permit.release().await);
-            shared.record(hold, HoldEvent::Released { outcome });
+            shared.release(hold, permit.release()).await;
         }
     }
     let released = client.shutdown(SHUTDOWN_TIMEOUT).await.is_ok();

@@ -40,15 +40,17 @@ impl Cycle {
         let Some(run) = self.granted(hold, acquire).await? else {
             return Ok(());
         };
-        self.work_until_release(hold, &run, true).await;
-        let released = match self.rng.u8(..4) {
-            0 => run.release().await,
-            _ => {
-                let completed = run.complete().await;
-                completed.map(|_| self.shared.record(hold, HoldEvent::Completed))
+        self.work(hold, &run, true).await;
+        let fails = self.rng.u8(..4) == 0;
+        let release = async {
+            if fails {
+                return run.release().await;
             }
+            run.complete().await?;
+            self.shared.record(hold, HoldEvent::Completed);
+            Ok(())
         };
-        self.released(hold, &released);
+        self.shared.release(hold, release).await;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{Error, Guard};
 
-use super::super::hold::{LeaseLength, LiveHold};
+use super::super::hold::LiveHold;
 use super::Cycle;
 use crate::history::{HoldEvent, Share};
 
@@ -22,17 +22,15 @@ impl Cycle {
             0..3 => {
                 let hold = self.request_share(catalog.name(), Share::Read);
                 if let Some(guard) = self.granted(hold, catalog.read_timeout(timeout)).await? {
-                    self.work_until_release(hold, &guard, true).await;
-                    let released = guard.release().await;
-                    self.released(hold, &released);
+                    self.work(hold, &guard, true).await;
+                    self.shared.release(hold, guard.release()).await;
                 }
             }
             3 => {
                 let hold = self.request_share(catalog.name(), Share::Write);
                 if let Some(guard) = self.granted(hold, catalog.write_timeout(timeout)).await? {
-                    self.work_until_release(hold, &guard, true).await;
-                    let released = guard.release().await;
-                    self.released(hold, &released);
+                    self.work(hold, &guard, true).await;
+                    self.shared.release(hold, guard.release()).await;
                 }
             }
             4 => self.upgrade(timeout).await?,
@@ -43,16 +41,16 @@ impl Cycle {
                 let acquire = workers.acquire_many_timeout(weight, timeout);
                 if let Some(permit) = self.granted(hold, acquire).await? {
                     // Several holders are right, so a resource cannot tell who is late.
-                    self.work_until_release(hold, &permit, false).await;
-                    let released = permit.release().await;
-                    self.released(hold, &released);
+                    self.work(hold, &permit, false).await;
+                    self.shared.release(hold, permit.release()).await;
                 }
             }
         }
         Ok(())
     }
 
-    /// Reads, writes, and reads again under one lease. Each is a hold of its own in the history.
+    /// Reads, writes, and reads again under one lease. Each is a hold of its own in the history, which calls a conversion a
+    /// release.
     async fn upgrade(&mut self, timeout: Duration) -> Result<(), Error> {
         let catalog = self.client.rw_lock(NAMES[0])?;
         let name = catalog.name();
@@ -61,21 +59,22 @@ impl Cycle {
         let Some(guard) = self.granted(hold, acquire).await? else {
             return Ok(());
         };
-        self.work_until_release(hold, &guard, true).await;
+        self.work(hold, &guard, true).await;
+        self.shared.record(hold, HoldEvent::Releasing);
         let hold = self.request_share(name, Share::Write);
         let upgrade = async { guard.upgrade().await.map(Some) };
         let Some(guard) = self.granted(hold, upgrade).await? else {
             return Ok(());
         };
-        self.work_until_release(hold, &guard, true).await;
+        self.work(hold, &guard, true).await;
+        self.shared.record(hold, HoldEvent::Releasing);
         let hold = self.request_share(name, Share::Read);
         let downgrade = async { guard.downgrade().await.map(Some) };
         let Some(guard) = self.granted(hold, downgrade).await? else {
             return Ok(());
         };
-        self.work_until_release(hold, &guard, true).await;
-        let released = guard.release().await;
-        self.released(hold, &released);
+        self.work(hold, &guard, true).await;
+        self.shared.release(hold, guard.release()).await;
         Ok(())
     }
 
@@ -85,20 +84,12 @@ impl Cycle {
         hold
     }
 
-    /// Makes critical steps until the guard is to be released or converted, which the history calls a release.
-    pub(super) async fn work_until_release(&mut self, number: u64, guard: &Guard, fenced: bool) {
+    /// Makes critical steps until the guard is to be released or converted.
+    pub(super) async fn work(&mut self, number: u64, guard: &Guard, fenced: bool) {
         let (shared, stop, duration) =
             (self.shared.clone(), self.stop.clone(), self.duration() / 2);
-        let ttl = Duration::from_millis(shared.config.ttl_ms);
-        let options = LeaseLength { ttl, fixed: false };
-        let mut hold = LiveHold::begin(&shared, &stop, number, guard, options);
+        let mut hold = LiveHold::begin(&shared, &stop, number, guard, shared.config.ttl_ms);
         hold.fenced = fenced;
         hold.work(&mut self.fence, &mut self.rng, duration).await;
-        self.shared.record(number, HoldEvent::Releasing);
-    }
-
-    pub(super) fn released(&self, hold: u64, released: &Result<(), Error>) {
-        let outcome = super::super::outcome(released);
-        self.shared.record(hold, HoldEvent::Released { outcome });
     }
 }
