@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use leasehold_testkit::{Helper, within};
+use leasehold_testkit::{Helper, found_within};
 use rustix::process::Signal;
 
 use crate::clock::{self, MILLI, Nanos};
@@ -125,8 +125,7 @@ impl HolderProcess {
     /// Requests it to end, and waits for that.
     pub(crate) fn end(mut self) {
         self.helper.close();
-        within(END_TIMEOUT, || self.helper.ended().is_some());
-        match self.helper.ended() {
+        match found_within(END_TIMEOUT, || self.helper.ended()) {
             Some(status) if status.success() => {}
             Some(status) => self.record_failure(&format!("it ended with {status}")),
             None => self.record_failure("it did not end when it was requested to"),

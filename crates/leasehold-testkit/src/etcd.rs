@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::certs::Certs;
 use crate::members::{Members, Program, READY_WITHIN};
-use crate::wait::eventually;
+use crate::wait::found_within;
 
 /// The password of the user `root` after [`EtcdCluster::enable_auth`].
 const ROOT: &str = "root:testkit-password";
@@ -101,18 +101,13 @@ impl EtcdCluster {
     /// If none does in time.
     #[must_use]
     pub fn leader(&self) -> usize {
-        let mut leader = None;
-        eventually(READY_WITHIN, || {
-            leader = (0..self.ports.len()).find(|nth| {
-                let status = self
-                    .command(&self.host(*nth), &["endpoint", "status"])
-                    .output();
-                let status = status.map(|it| String::from_utf8_lossy(&it.stdout).into_owned());
-                // Address, id, version, size, whether it leads.
-                status.is_ok_and(|it| it.split(", ").nth(4) == Some("true"))
-            });
-            leader.is_some()
-        });
+        let leads = |nth: &usize| {
+            let mut status = self.command(&self.host(*nth), &["endpoint", "status"]);
+            let status = status.output().expect("etcdctl").stdout;
+            // Address, id, version, size, whether it leads.
+            String::from_utf8_lossy(&status).split(", ").nth(4) == Some("true")
+        };
+        let leader = found_within(READY_WITHIN, || (0..self.ports.len()).find(leads));
         leader.expect("a leader")
     }
 

@@ -43,5 +43,7 @@ pub use self::redis::{RedisOptions, RedisServer, Restart};
 pub use self::sentinel::{SentinelOptions, SentinelSet};
 pub use self::shared_number::shared_number;
 pub use self::temp_dir::temp_dir;
-pub use self::wait::{eventually, eventually_async, fill_connections, free_port, within};
+pub use self::wait::{
+    eventually, eventually_async, fill_connections, found_within, free_port, within,
+};
 pub use self::zookeeper::{Zookeeper, ZookeeperServer};

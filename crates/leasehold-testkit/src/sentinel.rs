@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::redis::{RedisOptions, RedisServer, Restart};
-use crate::wait::eventually;
+use crate::wait::{eventually, found_within};
 
 /// How long any state may take to come about on a slow machine.
 const SOON: Duration = Duration::from_secs(90);
@@ -168,11 +168,7 @@ impl SentinelSet {
     /// If the sentinels do not agree.
     #[must_use]
     pub fn master(&self) -> usize {
-        let mut master = None;
-        eventually(SOON, || {
-            master = self.agreed_master();
-            master.is_some()
-        });
+        let master = found_within(SOON, || self.agreed_master());
         master.expect("the sentinels agree")
     }
 
@@ -213,14 +209,14 @@ impl SentinelSet {
     ///
     /// If they do not.
     pub fn master_after(&self, old: usize) -> usize {
-        let mut new = old;
-        eventually(SOON, || {
-            new = self.agreed_master().unwrap_or(old);
-            let role = || self.servers[new].try_cli(&["ROLE"]).unwrap_or_default();
-            new != old && role().starts_with("master")
-        });
+        // The old one may be stopped, and would not reply.
+        let is_master = |new: &usize| {
+            let role = || self.servers[*new].try_cli(&["ROLE"]).unwrap_or_default();
+            *new != old && role().starts_with("master")
+        };
+        let new = found_within(SOON, || self.agreed_master().filter(is_master));
         self.down_after(self.down_after);
-        new
+        new.expect("another master")
     }
 
     fn down_after(&self, silence: Duration) {

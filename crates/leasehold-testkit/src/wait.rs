@@ -22,14 +22,19 @@ pub fn eventually(deadline: Duration, condition: impl FnMut() -> bool) {
 
 /// Waits until a condition holds. Returns whether it does within `deadline`.
 pub fn within(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    found_within(deadline, || condition().then_some(())).is_some()
+}
+
+/// Waits until something is found. `None`: it is not within `deadline`.
+pub fn found_within<T>(deadline: Duration, mut find: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
-    while !condition() {
-        if start.elapsed() >= deadline {
-            return false;
+    loop {
+        let found = find();
+        if found.is_some() || start.elapsed() >= deadline {
+            return found;
         }
         thread::sleep(INTERVAL);
     }
-    true
 }
 
 /// Waits until a condition holds, without blocking the runtime.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_testkit::within;
+use leasehold_testkit::found_within;
 
 use super::ELECTIONS;
 use super::progress::{Leader, Progress};
@@ -193,13 +193,10 @@ impl World {
 
     /// Reads events until something is found. `None`: it takes too long.
     fn until<T>(&mut self, find: impl Fn(&Self) -> Option<T>) -> Option<T> {
-        let mut found = None;
-        within(TIMEOUT, || {
+        found_within(TIMEOUT, || {
             self.progress.update();
-            found = find(self);
-            found.is_some()
-        });
-        found
+            find(self)
+        })
     }
 
     /// Ends all faults, waits until every observer has been told the leader of each election, and ends all processes.

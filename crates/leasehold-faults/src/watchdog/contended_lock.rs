@@ -1,6 +1,8 @@
 //! A lock that a process of its own keeps, and a waiter for it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use leasehold_testkit::found_within;
 
 use super::world::{Node, TIMEOUT, Waiter, World, millis};
 use crate::clock::{self, Nanos};
@@ -8,9 +10,6 @@ use crate::history::{Event, EventReader, HoldEvent, LeaseState};
 use crate::holder::{HolderConfig, KeepConfig, Nodes, Workload};
 use crate::holder_process::HolderProcess;
 use crate::scenario::{Outcome, Run};
-
-/// How often events are read while one is awaited.
-const INTERVAL: Duration = millis(1);
 
 /// The ttl of holders that are killed: a grant long before its end is due to the watchdog.
 pub(super) const TTL_LONG: Duration = millis(30_000);
@@ -227,13 +226,14 @@ fn is_grant(event: &HoldEvent) -> bool {
 
 /// Reads the events of a holder up to a certain one. Returns its instant.
 fn until(events: &mut EventReader, mut wanted: impl FnMut(&HoldEvent) -> bool) -> Nanos {
-    let start = Instant::now();
-    while start.elapsed() < TIMEOUT {
-        match events.next() {
-            Some((at, Event::Hold(_, event))) if wanted(&event) => return at,
-            Some(_) => {}
-            None => std::thread::sleep(INTERVAL),
+    let found = found_within(TIMEOUT, || {
+        while let Some((at, event)) = events.next() {
+            match event {
+                Event::Hold(_, event) if wanted(&event) => return Some(at),
+                _ => {}
+            }
         }
-    }
-    panic!("a holder did not do what it was to do");
+        None
+    });
+    found.expect("a holder does what it is to do")
 }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use leasehold_testkit::within;
+use leasehold_testkit::found_within;
 
 use super::contended_lock::{HolderOptions, LATEST, TTL_LONG};
 use super::world::{Node, World, millis};
@@ -143,19 +143,15 @@ impl Contention<'_> {
 
     /// Waits until as many processes as there are permits have one. Returns when the last of them was granted.
     fn until_all_held(&mut self) -> Option<Nanos> {
-        let mut last = None;
-        within(LATEST, || {
+        found_within(LATEST, || {
             // Events are read one process after the other.
             let now = clock::now();
             self.members.iter_mut().for_each(Member::update);
             let holders = self.members.iter().filter(|member| member.holds(now));
             let granted: Vec<_> = holders.map(|member| member.granted).collect();
-            if granted.len() == PERMITS as usize {
-                last = granted.into_iter().max();
-            }
-            last.is_some()
-        });
-        last
+            let all_held = granted.len() == PERMITS as usize;
+            granted.into_iter().max().filter(|_| all_held)
+        })
     }
 }
 
