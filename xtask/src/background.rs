@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 
 use rustix::process::nice;
 
-use crate::steps::{SUMMARY, TOTAL};
 use crate::tools::{OwnedChild, target};
 
 /// The lowest priority: the checks compute while the tests wait.
@@ -42,17 +41,11 @@ impl BackgroundChecks {
         }
     }
 
-    /// Waits for the end of the checks, prints their output, and adds the rows of their summary.
-    pub(crate) fn finish(mut self, rows: &mut Vec<String>) -> Result<(), String> {
+    /// Waits for the end of the checks, and prints their output.
+    pub(crate) fn finish(mut self) -> Result<(), String> {
         let status = self.process.0.wait().map_err(|error| error.to_string())?;
         let output = fs::read(&self.log).map_err(|error| error.to_string())?;
-        let output = String::from_utf8_lossy(&output);
-        let (details, summary) = output.rsplit_once(SUMMARY).unwrap_or((&output, ""));
-        println!("{details}");
-        // Indented, and without the total.
-        let steps = summary.lines().filter_map(|row| row.split_once(" s  "));
-        let steps = steps.filter(|(_, step)| *step != TOTAL);
-        rows.extend(steps.map(|(seconds, step)| format!("{seconds} s    {step}")));
+        println!("{}", String::from_utf8_lossy(&output));
         match status.success() {
             true => Ok(()),
             false => Err(format!("the checks ended with {status}")),

@@ -3,12 +3,6 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// The line above the table.
-pub(crate) const SUMMARY: &str = "\n==> Summary\n";
-
-/// The title of its last row.
-pub(crate) const TOTAL: &str = "in all";
-
 /// The steps of a task so far.
 #[derive(Debug)]
 pub(crate) struct Steps {
@@ -46,11 +40,6 @@ impl Steps {
             .push(format!("{seconds:>8.1} s  {title:<40} {outcome}"));
     }
 
-    /// Adds rows of the table of another process.
-    pub(crate) fn add_rows(&mut self, rows: Vec<String>) {
-        self.rows.extend(rows);
-    }
-
     /// Whether a step has failed.
     pub(crate) fn failed(&self) -> bool {
         self.failed
@@ -58,12 +47,12 @@ impl Steps {
 
     /// Prints the table.
     pub(crate) fn finish(self) -> ExitCode {
-        print!("{SUMMARY}");
+        println!("\n==> Summary");
         for row in &self.rows {
             println!("{row}");
         }
         let total = self.start.elapsed().as_secs_f64();
-        println!("{total:>8.1} s  {TOTAL}");
+        println!("{total:>8.1} s  in all");
         ExitCode::from(u8::from(self.failed))
     }
 }

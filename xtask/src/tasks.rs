@@ -47,9 +47,7 @@ fn test_beside(steps: &mut Steps, task: &str) {
     if !steps.failed() {
         run_tests(steps);
     }
-    let mut rows = Vec::new();
-    steps.run("checks in the background", || checks?.finish(&mut rows));
-    steps.add_rows(rows);
+    steps.run("checks in the background", || checks?.finish());
     steps.run("no process is left running", processes::check_descendants);
 }
 
