@@ -1,4 +1,4 @@
-//! A real Redis cluster of a test's own: three masters, and a replica of each.
+//! A real Redis cluster of a test's own: three masters, and mostly a replica of each.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::wait::eventually;
 /// How many slots there are in every cluster.
 const SLOTS: u32 = 16_384;
 
-/// How many masters, and how many replicas.
+/// How many masters, and how many replicas if there are some.
 const MASTERS: usize = 3;
 
 /// How long any change of a cluster may take on a slow machine.
@@ -56,9 +56,19 @@ impl Cluster {
     /// If it does not come up.
     #[must_use]
     pub fn start_with(options: &RedisOptions) -> Self {
+        Self::of_nodes(2 * MASTERS, options)
+    }
+
+    /// A plain cluster without replicas.
+    #[must_use]
+    pub fn without_replicas() -> Self {
+        Self::of_nodes(MASTERS, &RedisOptions::default())
+    }
+
+    fn of_nodes(count: usize, options: &RedisOptions) -> Self {
         let options = options.clone().together().cluster_node(NODE_TIMEOUT_MS);
         let cluster = Self {
-            nodes: options.start_many(2 * MASTERS),
+            nodes: options.start_many(count),
         };
         cluster.join();
         cluster

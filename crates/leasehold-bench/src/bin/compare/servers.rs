@@ -1,21 +1,14 @@
 //! The servers of a measurement.
 
-use std::process::Command;
-use std::time::Duration;
-
-use leasehold_testkit::{
-    EtcdCluster, RedisOptions, RedisServer, ZookeeperServer, eventually, free_port,
-};
+use leasehold_testkit::{Cluster, EtcdCluster, RedisServer, ZookeeperServer};
 
 use super::machine;
 use super::proxy::Proxy;
 use super::server_stats::ServerStats;
 use super::work::Deployment;
-use crate::tools::output;
 
-/// The number of masters of a lock over many, and of those of a cluster.
+/// The number of masters of a lock over many.
 const MASTERS: usize = 5;
-const CLUSTER: usize = 3;
 
 /// Sessions may be as long as the leases of the runners.
 const ZOOKEEPER_LINES: &str = "maxSessionTimeout=30000";
@@ -23,13 +16,11 @@ const ZOOKEEPER_LINES: &str = "maxSessionTimeout=30000";
 /// The archives of ZooKeeper, whose paths contain its version.
 const ZOOKEEPER: &str = include_str!("../../../../../xtask/src/zookeeper.txt");
 
-/// How long a cluster may take to be complete.
-const TIMEOUT: Duration = Duration::from_secs(20);
-
 /// Servers of our own on free ports. They end when this is dropped.
 pub(super) struct Servers {
     servers: Vec<RedisServer>,
     proxies: Vec<Proxy>,
+    cluster: Option<Cluster>,
     etcd: Option<EtcdCluster>,
     zookeeper: Option<ZookeeperServer>,
     deployment: Deployment,
@@ -40,10 +31,9 @@ impl Servers {
         let count = match deployment {
             Deployment::Single | Deployment::Pinned => 1,
             Deployment::Masters | Deployment::DistantMasters | Deployment::DeadMaster => MASTERS,
-            Deployment::Cluster => CLUSTER,
-            Deployment::Etcd | Deployment::Zookeeper => 0,
+            Deployment::Cluster | Deployment::Etcd | Deployment::Zookeeper => 0,
         };
-        let servers: Vec<_> = (0..count).map(|_| options(deployment).start()).collect();
+        let servers: Vec<_> = (0..count).map(|_| RedisServer::start()).collect();
         if deployment == Deployment::Pinned {
             machine::pin(servers[0].pid(), machine::SERVER_CORE)?;
         }
@@ -53,37 +43,15 @@ impl Servers {
                 .map(|server| Proxy::start(server.port(), delay));
             proxies.collect::<std::io::Result<_>>()
         });
-        let servers = Self {
+        Ok(Self {
             servers,
             proxies: proxies.map_err(|error| format!("proxy: {error}"))?,
+            cluster: (deployment == Deployment::Cluster).then(Cluster::without_replicas),
             etcd: (deployment == Deployment::Etcd).then(EtcdCluster::start),
             zookeeper: (deployment == Deployment::Zookeeper)
                 .then(|| ZookeeperServer::with(1, ZOOKEEPER_LINES)),
             deployment,
-        };
-        if deployment == Deployment::Cluster {
-            servers.join()?;
-        }
-        Ok(servers)
-    }
-
-    /// Makes a cluster of the servers.
-    fn join(&self) -> Result<(), String> {
-        let addresses = self
-            .servers
-            .iter()
-            .map(|server| format!("127.0.0.1:{}", server.port()));
-        let mut client = Command::new("redis-cli");
-        client.args(["--cluster", "create"]).args(addresses);
-        output(client.arg("--cluster-yes"))?;
-        let complete = ["cluster_state:ok", "cluster_known_nodes:3"];
-        for server in &self.servers {
-            eventually(TIMEOUT, || {
-                let info = server.cli(&["CLUSTER", "INFO"]);
-                complete.iter().all(|line| info.contains(line))
-            });
-        }
-        Ok(())
+        })
     }
 
     /// The argument of a runner.
@@ -94,14 +62,15 @@ impl Servers {
         if let Some(zookeeper) = &self.zookeeper {
             return zookeeper.url();
         }
+        if let Some(cluster) = &self.cluster {
+            // Several addresses would be those of many masters.
+            return format!("redis+cluster://127.0.0.1:{}/", cluster.nodes()[0].port());
+        }
         let proxies = self.proxies.iter().map(|proxy| proxy.port);
         let ports: Vec<_> = match self.deployment {
             Deployment::DistantMasters | Deployment::DeadMaster => proxies.collect(),
             _ => self.servers.iter().map(RedisServer::port).collect(),
         };
-        if self.deployment == Deployment::Cluster {
-            return format!("redis+cluster://127.0.0.1:{}/", ports[0]);
-        }
         let urls = ports
             .iter()
             .map(|port| format!("redis://127.0.0.1:{port}/"));
@@ -117,7 +86,8 @@ impl Servers {
 
     /// What the servers have done since their start. `None`: etcd and ZooKeeper do not count that.
     pub(super) fn stats(&self) -> Option<ServerStats> {
-        let stats = self.servers.iter().map(|server| {
+        let nodes = self.cluster.iter().flat_map(Cluster::nodes);
+        let stats = self.servers.iter().chain(nodes).map(|server| {
             let info = server.cli(&["INFO", "all"]);
             ServerStats::parse(info.lines())
         });
@@ -128,14 +98,4 @@ impl Servers {
 /// The version of ZooKeeper, whose archives have no program that prints it.
 pub(super) fn zookeeper_version() -> &'static str {
     ZOOKEEPER.split('/').nth(4).unwrap_or_default()
-}
-
-fn options(deployment: Deployment) -> RedisOptions {
-    let options = RedisServer::options();
-    match deployment {
-        Deployment::Cluster => options
-            .config("cluster-enabled yes")
-            .config(&format!("cluster-port {}", free_port())),
-        _ => options,
-    }
 }
