@@ -34,14 +34,7 @@ pub(crate) struct KeepConfig {
 }
 
 /// The state of each hold.
-type HoldStates = Mutex<BTreeMap<u64, HoldState>>;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum HoldState {
-    Held,
-    Jeopardy,
-    Lost,
-}
+type HoldStates = Mutex<BTreeMap<u64, LeaseState>>;
 
 /// A lock, its client, and what all of them share.
 struct Keeping {
@@ -78,10 +71,15 @@ pub(super) async fn run(shared: &Arc<Shared>, config: &KeepConfig, mut commands:
             match &*command {
                 "release" => drop(release.send_replace(true)),
                 _ => {
-                    let states = hold_states.lock().unwrap();
-                    let count = |wanted| states.values().filter(|state| **state == wanted).count();
-                    let counts = [HoldState::Held, HoldState::Jeopardy, HoldState::Lost].map(count);
-                    helper::reply(counts.map(|count| count.to_string()).join(" "));
+                    let (mut held, mut jeopardy, mut lost) = (0, 0, 0);
+                    for state in hold_states.lock().unwrap().values() {
+                        match state {
+                            LeaseState::Held(_) => held += 1,
+                            LeaseState::Jeopardy(..) | LeaseState::Paused => jeopardy += 1,
+                            LeaseState::Lost(_) => lost += 1,
+                        }
+                    }
+                    helper::reply(format!("{held} {jeopardy} {lost}"));
                 }
             }
         }
@@ -128,7 +126,6 @@ impl Keeping {
         let mut interval = tokio::time::interval(INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut release = self.release.clone();
-        let mut last: Option<LeaseState> = None;
         let mut read = clock::now();
         loop {
             let notified = tokio::select! {
@@ -140,12 +137,7 @@ impl Keeping {
             let before = clock::now();
             let state = notified.unwrap_or_else(|| guard.state());
             let state = self.shared.lease_state(state);
-            let hold_state = match state {
-                LeaseState::Held(_) => HoldState::Held,
-                LeaseState::Jeopardy(..) | LeaseState::Paused => HoldState::Jeopardy,
-                LeaseState::Lost(_) => HoldState::Lost,
-            };
-            self.hold_states.lock().unwrap().insert(hold, hold_state);
+            let last = self.hold_states.lock().unwrap().insert(hold, state.clone());
             let gap = before - std::mem::replace(&mut read, before);
             if last.as_ref() != Some(&state) || gap >= GAP {
                 let state = state.clone();
@@ -163,7 +155,6 @@ impl Keeping {
             if state.is_lost() {
                 return false;
             }
-            last = Some(state);
         }
     }
 }
