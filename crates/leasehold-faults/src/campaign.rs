@@ -1,7 +1,6 @@
 //! A campaign: the scenarios that are selected, and their report.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use clap::builder::PossibleValuesParser;
 
@@ -72,7 +71,7 @@ impl CampaignArgs {
 
 /// Runs a campaign, prints its results and adds them to the report. Returns whether it found nothing.
 pub(crate) fn run(args: &CampaignArgs) -> bool {
-    let (form, begin) = (args.form(), Instant::now());
+    let form = args.form();
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     println!("seed {seed}");
     let selected = args.scenarios();
@@ -80,7 +79,7 @@ pub(crate) fn run(args: &CampaignArgs) -> bool {
         println!("{}: {}", scenario.name, scenario.description);
     }
     let outcomes = scenario::run_all(&selected, form, seed);
-    let report = CampaignReport::new(seed, form, begin.elapsed(), outcomes);
+    let report = CampaignReport::new(seed, form, outcomes);
     println!("\n{}", report.markdown(scenarios()));
     let clean = report.is_clean(!form.is_short());
     if let Some(directory) = args.report.as_deref().filter(|_| !form.is_short()) {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -42,9 +41,6 @@ struct Row {
     seed: Option<u64>,
     /// The part of all runs, if not all.
     form: String,
-    /// How long the whole campaign took, on how many processors.
-    seconds: u64,
-    processors: usize,
     runs: usize,
     violations: usize,
     reported: Vec<String>,
@@ -72,12 +68,7 @@ struct MarginRow {
 }
 
 impl CampaignReport {
-    pub(crate) fn new(
-        seed: u64,
-        form: Form,
-        took: Duration,
-        outcomes: Vec<(&'static Scenario, Outcome)>,
-    ) -> Self {
+    pub(crate) fn new(seed: u64, form: Form, outcomes: Vec<(&'static Scenario, Outcome)>) -> Self {
         let rows = outcomes.into_iter().map(|(scenario, outcome)| {
             let row = Row {
                 date: Timestamp::now().strftime("%Y-%m-%d").to_string(),
@@ -86,8 +77,6 @@ impl CampaignReport {
                     Some(percent) if scenario.kind != RANDOM => format!(" ({percent} %)"),
                     _ => String::new(),
                 },
-                seconds: took.as_secs(),
-                processors: std::thread::available_parallelism().map_or(0, Into::into),
                 ..Row::of(scenario, outcome)
             };
             (scenario.name.to_owned(), row)
