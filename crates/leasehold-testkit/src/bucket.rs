@@ -69,9 +69,7 @@ impl BucketServer {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (port, log) = (free_port(), directory.path().join("server.log"));
         let service = Service::of_environment();
-        let argv = service.command(port, directory.path());
-        let argv: Vec<_> = argv.iter().map(String::as_str).collect();
-        let process = Supervised::start(&log, &argv, &[]);
+        let process = Supervised::start(&log, service.command(port, directory.path()), &[]);
         let is_done = |target: &str, text: &str| {
             let reply = request(port, "PUT", target, text).unwrap_or_default();
             let status = reply.lines().next();

@@ -132,10 +132,8 @@ impl<P: Program> Members<P> {
     }
 
     fn launch(&self, nth: usize) -> Supervised {
-        let command = P::command(self, nth);
-        let argv: Vec<_> = command.iter().map(String::as_str).collect();
         let log = self.directory.path().join(format!("log{nth}"));
-        Supervised::start(&log, &argv, &[])
+        Supervised::start(&log, P::command(self, nth), &[])
     }
 
     /// Waits until each running member replies. `false`: one of them found its port taken.

@@ -1,5 +1,6 @@
 //! A process that, on Linux, cannot outlive the test process.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,7 +26,11 @@ pub(crate) struct Supervised {
 
 impl Supervised {
     /// Starts a program with its output in a file. Options of `setpriv` may precede it.
-    pub(crate) fn start(log: &Path, argv: &[&str], env: &[(&str, &Path)]) -> Self {
+    pub(crate) fn start(
+        log: &Path,
+        argv: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        env: &[(&str, &Path)],
+    ) -> Self {
         let output = File::options().create(true).append(true).open(log);
         let output = output.expect("the log file");
         let mut command = Command::new(LAUNCHER[0]);
