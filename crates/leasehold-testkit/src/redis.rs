@@ -228,17 +228,18 @@ impl RedisOptions {
             port: 0,
             bus_port: 0,
         };
+        let behind_ms = server.options.behind_ms;
+        if behind_ms != 0 {
+            server.step_clock(-behind_ms);
+        }
         for _ in 0..PORTS_MAX {
             server.port = free_port();
             server.bus_port = free_port();
-            let behind_ms = server.options.behind_ms;
-            if behind_ms != 0 {
-                server.step_clock(-behind_ms);
-            }
             match server.launch() {
-                Ok(()) if behind_ms == 0 => return server,
                 Ok(()) => {
-                    server.step_clock(behind_ms);
+                    if behind_ms != 0 {
+                        server.step_clock(behind_ms);
+                    }
                     return server;
                 }
                 Err(log) if log.contains("Address already in use") => {}
