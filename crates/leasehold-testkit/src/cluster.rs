@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::redis::{RedisOptions, RedisServer};
-use crate::wait::eventually;
+use crate::wait::{addresses, eventually};
 
 /// How many slots there are in every cluster.
 const SLOTS: u32 = 16_384;
@@ -124,11 +124,8 @@ impl Cluster {
             false => ("rediss+cluster", "localhost"),
             true => ("redis+cluster", "127.0.0.1"),
         };
-        let hosts = self.nodes[..MASTERS].iter();
-        let hosts: Vec<_> = hosts
-            .map(|node| format!("{host}:{}", node.port()))
-            .collect();
-        format!("{scheme}://{credentials}{}{query}", hosts.join(","))
+        let hosts = addresses(host, self.nodes[..MASTERS].iter().map(RedisServer::port));
+        format!("{scheme}://{credentials}{hosts}{query}")
     }
 
     /// The nodes: at first three masters, then their replicas in the same order.

@@ -44,6 +44,6 @@ pub use self::sentinel::{SentinelOptions, SentinelSet};
 pub use self::shared_number::shared_number;
 pub use self::temp_dir::temp_dir;
 pub use self::wait::{
-    eventually, eventually_async, fill_connections, found_within, free_port, within,
+    addresses, eventually, eventually_async, fill_connections, found_within, free_port, within,
 };
 pub use self::zookeeper::{Zookeeper, ZookeeperServer};

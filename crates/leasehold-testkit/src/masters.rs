@@ -1,6 +1,7 @@
 //! Masters that know nothing of each other, for a lock over many of them.
 
-use crate::RedisServer;
+use crate::redis::RedisServer;
+use crate::wait::addresses;
 
 /// Running Redis masters. They end when this is dropped.
 pub struct Masters {
@@ -27,9 +28,8 @@ impl Masters {
     /// The store's URL.
     #[must_use]
     pub fn url(&self) -> String {
-        let host = |server: &RedisServer| format!("127.0.0.1:{}", server.port());
-        let hosts: Vec<_> = self.servers.iter().map(host).collect();
-        format!("redlock://{}", hosts.join(","))
+        let ports = self.servers.iter().map(RedisServer::port);
+        format!("redlock://{}", addresses("127.0.0.1", ports))
     }
 
     /// One of them.

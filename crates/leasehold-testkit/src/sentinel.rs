@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::redis::{RedisOptions, RedisServer, Restart};
-use crate::wait::{eventually, found_within};
+use crate::wait::{addresses, eventually, found_within};
 
 /// How long any state may take to come about on a slow machine.
 const SOON: Duration = Duration::from_secs(90);
@@ -267,11 +267,8 @@ impl SentinelSet {
             false => ("rediss+sentinel", "localhost"),
             true => ("redis+sentinel", "127.0.0.1"),
         };
-        let sentinels = self.sentinels.iter();
-        let hosts: Vec<_> = sentinels
-            .map(|sentinel| format!("{host}:{}", sentinel.port()))
-            .collect();
-        let (hosts, query) = (hosts.join(","), self.servers[0].query());
+        let hosts = addresses(host, self.sentinels.iter().map(RedisServer::port));
+        let query = self.servers[0].query();
         format!("{scheme}://{credentials}{hosts}/{NAME}/0{query}")
     }
 

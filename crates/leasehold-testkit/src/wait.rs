@@ -1,4 +1,4 @@
-//! Waiting for a state that can be observed, and finding a port.
+//! Waiting for a state that can be observed, finding a port, and addresses of ports.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -74,6 +74,12 @@ pub fn free_port() -> u16 {
         Some(port)
     });
     free.expect("no port is free")
+}
+
+/// A host with each of these ports, as a URL has them.
+pub fn addresses(host: &str, ports: impl IntoIterator<Item = u16>) -> String {
+    let addresses = ports.into_iter().map(|port| format!("{host}:{port}"));
+    addresses.collect::<Vec<_>>().join(",")
 }
 
 /// Connects to a Redis server until it refuses connections, and returns the connections.

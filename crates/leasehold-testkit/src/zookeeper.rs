@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::certs::Certs;
 use crate::members::{Members, Program};
+use crate::wait::addresses;
 
 /// The archives of ZooKeeper, in the directory of everything that cargo builds.
 const JARS: &str = "zookeeper";
@@ -89,9 +90,7 @@ impl ZookeeperServer {
             None => ("zookeeper", 0, String::new()),
             Some(certs) => ("zookeepers", 3, format!("?ca={}", certs.ca.display())),
         };
-        let hosts = self.ports.iter();
-        let hosts = hosts.map(|ports| format!("127.0.0.1:{}", ports[nth]));
-        let hosts = hosts.collect::<Vec<_>>().join(",");
+        let hosts = addresses("127.0.0.1", self.ports.iter().map(|ports| ports[nth]));
         format!("{scheme}://{credentials}{hosts}{path}{query}")
     }
 

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use leasehold_testkit::{Members, Program, Proxy, eventually};
+use leasehold_testkit::{Members, Program, Proxy, addresses, eventually};
 
 use super::plan::Plan;
 use super::server_faults::disturb;
@@ -61,8 +61,7 @@ impl<P: FaultyProgram> Store for Cluster<P> {
     fn url(&self, holder: usize) -> String {
         let others = (1..MEMBERS).map(|next| self.ports[(holder + next) % MEMBERS]);
         let ports = iter::once(self.links[holder].port()).chain(others);
-        let hosts: Vec<_> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
-        format!("{}://{}", P::SCHEME, hosts.join(","))
+        format!("{}://{}", P::SCHEME, addresses("127.0.0.1", ports))
     }
 
     fn inject(&self, sequence: &Sequence, timed: &Timed) {

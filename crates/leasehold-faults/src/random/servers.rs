@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::{Proxy, RedisServer};
+use leasehold_testkit::{Proxy, RedisServer, addresses};
 
 use super::plan::Plan;
 use crate::admission::{self, is_admitted};
@@ -73,10 +73,9 @@ impl Servers {
         if let [one] = &self.all[..] {
             return one.links[holder].url();
         }
-        let address = |slot: &Slot| format!("127.0.0.1:{}", slot.links[holder].port());
-        let addresses: Vec<_> = self.all.iter().map(address).collect();
-        let longest = self.longest_ttl.as_millis();
-        format!("redlock://{}?longest-ttl={longest}ms", addresses.join(","))
+        let ports = self.all.iter().map(|slot| slot.links[holder].port());
+        let (hosts, longest) = (addresses("127.0.0.1", ports), self.longest_ttl.as_millis());
+        format!("redlock://{hosts}?longest-ttl={longest}ms")
     }
 
     /// Whether a server may forget now: one of many masters only if fewer than a majority of them forget at a time. If
