@@ -79,6 +79,9 @@ impl Failed {
 /// The codes of gRPC with which a request is refused before it is applied.
 const REFUSED: [u64; 8] = [3, 5, 7, 8, 9, 11, 12, 16];
 
+/// Messages with such a code behind which a write may be applied: it has exceeded the quota, or a proxy refuses a long reply.
+const APPLIED: [&str; 2] = ["database space exceeded", "larger than max"];
+
 const NO_MAJORITY: &str = "no majority of the members replies; start those that are down, and check the network between \
                            them";
 
@@ -177,9 +180,8 @@ pub(super) fn described(message: &str, code: Option<u64>) -> Failed {
             )
         }
     };
-    // A write that exceeds the quota may be applied, although it gets the error.
-    let is_full = message.contains("database space exceeded");
-    let is_certain = code.is_some_and(|code| REFUSED.contains(&code)) && !is_full;
+    let may_be_applied = APPLIED.iter().any(|part| message.contains(part));
+    let is_certain = code.is_some_and(|code| REFUSED.contains(&code)) && !may_be_applied;
     let remedy = if TOKEN.iter().any(|part| message.contains(part)) {
         Remedy::NewToken
     } else if kind == ErrorKind::Unreachable {
@@ -219,6 +221,7 @@ mod tests {
             (3, "etcdserver: user name is empty", NoPassword, true),
             (7, "etcdserver: permission denied", Unauthorized, true),
             (8, "etcdserver: mvcc: database space exceeded", Store, false),
+            (8, "grpc: received message larger than max", Store, false),
             (3, "etcdserver: request is too large", Store, true),
             (14, "etcdserver: no leader", Unreachable, false),
             (4, "context deadline exceeded", Unreachable, false),
