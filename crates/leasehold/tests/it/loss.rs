@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use leasehold::__private::store::{Event, Name, Outcome};
 use leasehold::{Cause, ErrorKind, Guard, LeaseOptions, Owner, State, StateKind};
-use leasehold_core::{Grant, Notice, Op, StoreTime, Token, Ttl};
+use leasehold_core::{Grant, LeaseId, Notice, Op, StoreTime, Token, Ttl};
 
 use crate::faulty_store::FaultMode;
 use crate::fixture::with_options;
@@ -168,22 +168,44 @@ async fn a_notice_of_an_earlier_grant_ends_no_lease() {
         ("harness", guard.lease_id(), guard.token()),
         ("shared", reader.lease_id(), reader.token()),
     ] {
-        let grant = Grant {
-            lease,
-            ttl: Ttl::remainder(SECOND),
-            first: Token::new(first.get() - 1).unwrap(),
-            number: None,
-            floor: None,
-            now: StoreTime::default(),
-            run: None,
-        };
-        let key = keyspace("leasehold", "default").key(Name::parse(name).unwrap());
-        harness
-            .recorder
-            .notify(&Event::Notice(key, Notice::Granted(grant)));
+        notify_grant(&harness, name, lease, Token::new(first.get() - 1).unwrap());
     }
     settle().await;
     assert!(guard.state().is_held() && reader.state().is_held());
     guard.release().await.unwrap();
     reader.release().await.unwrap();
+}
+
+/// Its holder has the rest of the ttl to end its work.
+#[tokio::test]
+async fn a_notice_of_its_grant_does_not_release_a_lost_lease() {
+    let harness = Harness::new();
+    let guard = harness.mutex().lock().await.unwrap();
+    harness.store.set(FaultMode::Silent);
+    harness.until(&guard, |state| state.is_lost()).await;
+    harness.recorder.clear();
+    let notify = |first| notify_grant(&harness, "harness", guard.lease_id(), first);
+    notify(guard.token());
+    settle().await;
+    let released = || harness.recorder.operations().concat().contains(&"release");
+    assert!(!released());
+    // A delayed request has acquired the lock again for its id.
+    notify(Token::new(guard.token().get() + 1).unwrap());
+    settle().await;
+    assert!(released());
+}
+
+fn notify_grant(harness: &Harness, name: &str, lease: LeaseId, first: Token) {
+    let grant = Grant {
+        lease,
+        ttl: Ttl::remainder(SECOND),
+        first,
+        number: None,
+        floor: None,
+        now: StoreTime::default(),
+        run: None,
+    };
+    let key = keyspace("leasehold", "default").key(Name::parse(name).unwrap());
+    let event = Event::Notice(key, Notice::Granted(grant));
+    harness.recorder.notify(&event);
 }
