@@ -63,6 +63,8 @@ pub(super) struct Process {
     /// When it was killed, or executed another program.
     pub(super) died: Option<Nanos>,
     pub(super) observers: BTreeMap<String, Observer>,
+    /// The number of its first acquisition here. In a part of a soak those before are in earlier histories.
+    pub(super) first: Option<u64>,
     /// The names and numbers of acquisitions that had no result when it died.
     pub(super) pending: BTreeMap<u64, String>,
 }
@@ -206,6 +208,7 @@ impl Facts {
         let pending = holds.iter().filter(|(_, hold)| hold.is_pending());
         let pending = pending.map(|(number, hold)| (*number, hold.name.clone()));
         process.pending = pending.collect();
+        process.first = holds.keys().next().copied();
         self.processes.push(process);
         self.requested += holds.len() as u64;
         let reentry = |hold: &Hold| Some((hold.process, hold.reenters?, hold.requested));

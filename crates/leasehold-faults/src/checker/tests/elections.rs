@@ -159,6 +159,12 @@ fn no_violation_of_elections_is_found_without_one() {
     counts(&observer(all.clone()), LeadersObserved, 2);
     counts(&observer(all), LeaderChanges, 1);
     counts(&killed_after_grant(false, "orders"), LeadersObserved, 1);
+    // The history of its grant is that of an earlier part.
+    let mut earlier = told(9, ("a:0", 9_000), "0-1");
+    if let Event::LeaderObserved { leader, .. } = &mut earlier.1 {
+        leader.as_mut().unwrap().hold = 0;
+    }
+    counts(&observer(vec![earlier]), LeadersObserved, 1);
     let late = observer(vec![told_first(2200)]);
     counts(&late.fault(OrderFailover, 90, 110), LeadersObserved, 1);
     let stopped = (2199, Event::Stalled { since: 100 * MILLI });
