@@ -1,4 +1,4 @@
-//! A real Redis cluster of a test's own: three masters, and mostly a replica of each.
+//! A real Redis cluster of a test's own: three masters, with or without a replica of each.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -119,6 +119,7 @@ fn a_candidate_campaigns_again_until_a_signal_ends_it() {
 /// The status line of a reply to a probe, and the text.
 pub(crate) fn probe(address: &str, request: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(SOON)).ok()?;
     write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply).ok()?;

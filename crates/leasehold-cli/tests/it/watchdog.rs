@@ -227,7 +227,8 @@ fn an_ordinary_end_is_not_a_death() {
         assert_eq!(fixture.try_run(&required), 0);
     }
     let count = |name: &str| {
-        let (_, metrics) = probe(&metrics, "GET /metrics").unwrap();
+        let (status, metrics) = probe(&metrics, "GET /metrics").unwrap();
+        assert_eq!(status, "200 OK");
         let line = format!("leasehold_watchdog_{name}_total ");
         let value = metrics.lines().find_map(|it| it.strip_prefix(&*line));
         value.map_or(0, |value| value.parse::<u32>().unwrap())

@@ -51,9 +51,9 @@ impl Values {
         self.violation.take().map_or(Ok(()), Err)
     }
 
-    /// Keeps the violation of a client, unless this is true.
-    pub(super) fn require(&mut self, is_kept: bool, violation: Violation) {
-        if !is_kept {
+    /// Notes a violation of a client, unless the rule holds.
+    pub(super) fn require(&mut self, holds: bool, violation: Violation) {
+        if !holds {
             self.violation = Some(violation);
         }
     }

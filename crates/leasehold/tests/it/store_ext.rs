@@ -79,7 +79,7 @@ pub(crate) fn annotation(number: u64, text: &str) -> Annotation {
     }
 }
 
-/// Waits for a change that the store notifies.
+/// Waits for a change that the store notifies, or until it drops the observer, which reads again then.
 #[track_caller]
 pub(crate) fn noticed(observation: Observation) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();

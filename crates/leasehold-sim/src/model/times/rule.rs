@@ -51,8 +51,8 @@ impl<const N: usize> Times<N> {
 
     /// Whether masters are inspected before they are admitted.
     pub(super) fn is_inspected(&self) -> bool {
-        let goes_on = [Fault::RestartAtOnce, Fault::RestartEarly, Fault::Jump];
-        self.unused || !goes_on.contains(&self.fault)
+        let uninspected = [Fault::RestartAtOnce, Fault::RestartEarly, Fault::Jump];
+        self.unused || !uninspected.contains(&self.fault)
     }
 
     /// A tick more than the wait of a master that is kept out.

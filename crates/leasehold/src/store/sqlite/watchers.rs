@@ -77,7 +77,7 @@ pub(super) fn notify(
          WHERE class = ?1 AND namespace = ?2 AND tenant = ?3 AND name = ?4 AND until > ?5",
         params![WATCHER, namespace, tenant, name, now],
         |row| {
-            // A client that cannot be read is none of ours.
+            // A client that cannot be read is not one of ours.
             if let Some(client) = row.get_ref(0)?.as_str().ok().and_then(|id| id.parse().ok()) {
                 outbox.add_change(client, key, row.get(1)?);
             }

@@ -37,7 +37,7 @@ async fn over_a_unix_socket() {
     assert_eq!(store.to_string(), url);
 }
 
-/// Also to a server that does not know `HELLO`, as those before 6.0 and some hosted ones.
+/// The server may not know `HELLO`, as those before 6.0 and some hosted ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_password_from_the_url_or_beside_it() {
     let new = RedisServer::options().requirepass("s3cret");

@@ -46,7 +46,7 @@ async fn a_socket_exists_as_long_as_its_client_listens() {
     eventually(SOON, || sockets(&fixture).is_empty());
 }
 
-/// Which somebody has created, and which remain.
+/// An empty file that somebody has created keeps its permissions.
 #[tokio::test]
 async fn sockets_have_the_permissions_of_the_file() {
     for (file, expected) in [(0o600, 0o700), (0o660, 0o770), (0o640, 0o750)] {

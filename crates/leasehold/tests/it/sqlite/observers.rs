@@ -3,17 +3,31 @@
 use std::fs;
 use std::time::Duration;
 
-use leasehold_core::Slot;
+use leasehold_core::{Annotation, Slot, Token};
 
 use super::*;
-use crate::store_ext::{StoreExt as _, annotation, noticed};
+use crate::store_ext::{Observation, StoreExt as _, annotation};
 
 const KIND: Slot = Slot::Period;
 
+/// An annotation with the largest token.
+fn largest() -> Annotation {
+    Annotation {
+        token: Token::MAX,
+        ..annotation(1, "text")
+    }
+}
+
 async fn annotate(store: &dyn Store, name: &str, keep: Duration) {
-    let (key, annotation) = (key(name), annotation(1, "text"));
-    let annotated = store.annotate(&key, &KIND, &annotation, keep).await;
+    let annotated = store.annotate(&key(name), &KIND, &largest(), keep).await;
     assert_eq!(annotated.unwrap(), Ok(()));
+}
+
+/// Waits for a change that the store notifies. It does not drop the observer.
+async fn notified(observation: Observation) {
+    let changed = observation.changed.expect("changes are notified");
+    let changed = tokio::time::timeout(SOON, changed).await;
+    assert_eq!(changed, Ok(Ok(())));
 }
 
 /// The end of the only registration.
@@ -42,7 +56,7 @@ async fn a_registration_is_renewed_with_its_socket_and_removed_after_its_end() {
     let observation = observe().await;
     assert!(end_of_registration(&fixture) > first);
     granted(&writer, acquire("a", 1)).await;
-    noticed(observation).await;
+    notified(observation).await;
 
     let observed = async || observe().await.revoked;
     applied(&writer, revoke("a")).await;
@@ -70,7 +84,7 @@ async fn an_observer_that_has_ended_is_notified_in_vain_once() {
     let observation = observe().await;
     applied(&*store, release("a", 1)).await;
     assert_eq!(fixture.count("members WHERE class = 6"), 1);
-    noticed(observation).await;
+    notified(observation).await;
 }
 
 #[tokio::test]
@@ -80,11 +94,11 @@ async fn observers_of_a_deleted_file_are_notified() {
     fs::remove_file(fixture.path()).unwrap();
     // The store notices it at its next request, of whatever kind.
     assert_eq!(store.inspect(&key("b")).await.unwrap(), None);
-    noticed(observation).await;
+    notified(observation).await;
     // Also in the new file.
     let observation = store.observe(&key("a"), &KIND).await.unwrap();
     granted(&*fixture.open().await, acquire("a", 1)).await;
-    noticed(observation).await;
+    notified(observation).await;
 }
 
 #[tokio::test]
@@ -123,7 +137,7 @@ async fn a_damaged_annotation_is_an_error_of_that_name_only() {
         let error = store.completions(&space()).await.unwrap_err();
         assert!(error.to_string().starts_with(&start), "{error}");
         let good = store.observe(&key("good"), &KIND).await.unwrap();
-        assert_eq!(good.annotation, Some(annotation(1, "text")));
+        assert_eq!(good.annotation, Some(largest()));
 
         // The advice of the message helps.
         assert!(store.remove_annotation(&key("bad"), &KIND).await.unwrap());
@@ -132,8 +146,7 @@ async fn a_damaged_annotation_is_an_error_of_that_name_only() {
     // A damaged record is also an error of the annotation.
     let damage = "UPDATE heads SET value = '1' WHERE name = 'bad'";
     fixture.database().execute(damage, []).unwrap();
-    let (key, annotation) = (key("bad"), annotation(1, "text"));
-    let annotated = store.annotate(&key, &KIND, &annotation, TTL).await;
+    let annotated = store.annotate(&key("bad"), &KIND, &largest(), TTL).await;
     let start = format!(r#"lock "bad" at {}: its record is damaged"#, fixture.url());
     let error = annotated.unwrap_err().to_string();
     assert!(error.starts_with(&start), "{error}");
