@@ -130,8 +130,9 @@ impl Etcd {
             let body = transaction::request(&self.cluster.keys, &routes, &mark, part);
             let reply = self.cluster.change(&body).await;
             for (at, nested) in part.iter().enumerate() {
+                let place = (at, part.len());
                 let replaced = match &reply {
-                    Ok(reply) => match transaction::outcome(reply, at, nested, &routes) {
+                    Ok(reply) => match transaction::outcome(reply, place, nested, &routes) {
                         Ok(Outcome::Done(version)) => {
                             later.extend(nested.later());
                             Replaced::Done(version)

@@ -1,8 +1,8 @@
-//! Writes in one transaction, each nested for itself, and their outcomes.
+//! Writes in one transaction, each nested for itself, and their outcomes. One alone is not nested, which costs less.
 //!
-//! A nested transaction compares the version of its document and that the receivers of its messages listen. A message is a
-//! key that is put under the lease of its receiver; its watch shows each put, so the next message overwrites it. No key is
-//! put twice in a transaction, so each message to a client has a slot of its own there.
+//! The transaction of a write compares the version of its document and that the receivers of its messages listen. A message
+//! is a key that is put under the lease of its receiver; its watch shows each put, so the next message overwrites it. No key
+//! is put twice in a transaction, so each message to a client has a slot of its own there.
 
 use std::collections::HashMap;
 
@@ -97,7 +97,7 @@ pub(super) fn request(
     part: &[Nested<'_>],
 ) -> Transaction {
     let mut slots = HashMap::new();
-    let mut operations = Vec::with_capacity(part.len());
+    let mut transactions = Vec::with_capacity(part.len());
     for nested in part {
         let write = nested.write;
         let key = keys.document(&write.key);
@@ -116,14 +116,19 @@ pub(super) fn request(
                 failure.push(range(&keys.client(message.0)));
             }
         }
-        let nested = Transaction {
+        transactions.push(Transaction {
             compare,
             success,
             failure,
-        };
-        operations.push(Request::Transaction(nested).into());
+        });
     }
-    Transaction::of(operations)
+    match transactions.len() {
+        1 => transactions.remove(0),
+        _ => {
+            let nested = transactions.into_iter().map(Request::Transaction);
+            Transaction::of(nested.map(Into::into).collect())
+        }
+    }
 }
 
 /// The transaction of messages, each for itself, at most [`OPERATIONS_MAX`].
@@ -159,15 +164,18 @@ fn delivery(
     Some((listens, put(&key, message, route.lease)))
 }
 
-/// The outcome of the write that is at this place in a transaction.
+/// The outcome of the write that is at this place in a transaction of so many.
 pub(super) fn outcome(
     reply: &TransactionReply,
-    at: usize,
+    (at, count): (usize, usize),
     nested: &Nested<'_>,
     routes: &HashMap<ClientId, Route>,
 ) -> Result<Outcome> {
     let (write, messages) = (nested.write, nested.messages);
-    let inner = reply.nested(at)?;
+    let inner = match count {
+        1 => reply,
+        _ => reply.nested(at)?,
+    };
     if inner.succeeded {
         let header = reply.header.as_ref().ok_or_else(not_etcd)?;
         let revision = write.text.as_ref().map_or(0, |_| header.revision);
@@ -243,7 +251,7 @@ mod tests {
         let writes = [write("a", "t", 2)];
         let parts = parts(writes.iter().enumerate());
         let strange = TransactionReply::default();
-        let error = outcome(&strange, 0, &parts[0][0], &routes()).unwrap_err();
+        let error = outcome(&strange, (0, 2), &parts[0][0], &routes()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     }
 }
