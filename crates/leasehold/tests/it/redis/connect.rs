@@ -9,12 +9,8 @@ async fn over_tcp_and_into_a_database() {
     works(&*store).await;
     assert_eq!(store.to_string(), server.url());
 
-    // With timeouts of any length.
     let third = server.url().replace("/0", "/3");
-    let options = OpenOptions::default()
-        .connect_timeout(Duration::MAX)
-        .response_timeout(Duration::MAX);
-    let store = open_with(&third, options).await;
+    let store = open(&third).await;
     granted(&*store, acquire("here", 1)).await;
     assert_eq!(store.to_string(), third);
     assert!(server.cli(&["INFO", "keyspace"]).contains("db3:keys=2"));
@@ -37,27 +33,18 @@ async fn over_a_unix_socket() {
     assert_eq!(store.to_string(), url);
 }
 
-/// The server may not know `HELLO`, as those before 6.0 and some hosted ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_password_from_the_url_or_beside_it() {
-    let new = RedisServer::options().requirepass("s3cret");
-    let old = new.clone().config("rename-command HELLO \"\"");
-    for server in [new.start(), old.start()] {
-        works(&*open(&server.url()).await).await;
-        let without = format!("redis://127.0.0.1:{}", server.port());
-        works(&*open_as(&without, "s3cret").await).await;
-        let wrong = server.url().replace("s3cret", "wrong");
-        let store = open_as(&wrong, "s3cret").await;
-        works(&*store).await;
-        for text in [store.to_string(), format!("{store:?}")] {
-            let secret = text.contains("s3cret") || text.contains("wrong");
-            assert!(!secret, "{text}");
-        }
-        let store = open(&server.url().replace("/0", "/3")).await;
-        granted(&*store, acquire("here", 1)).await;
-        let entry = store.inspect(&key("here")).await.unwrap().unwrap();
-        assert_eq!(entry.lease, lease(1));
-        assert!(server.cli(&["INFO", "keyspace"]).contains("db3:"));
+    let server = RedisServer::options().requirepass("s3cret").start();
+    works(&*open(&server.url()).await).await;
+    let without = format!("redis://127.0.0.1:{}", server.port());
+    works(&*open_as(&without, "s3cret").await).await;
+    let wrong = server.url().replace("s3cret", "wrong");
+    let store = open_as(&wrong, "s3cret").await;
+    works(&*store).await;
+    for text in [store.to_string(), format!("{store:?}")] {
+        let secret = text.contains("s3cret") || text.contains("wrong");
+        assert!(!secret, "{text}");
     }
 }
 
@@ -135,6 +122,32 @@ async fn with_credentials_beside_the_url() {
     let client = builder().connect(server.url()).await.unwrap();
     lock(&client, "here").await.release().await.unwrap();
     assert!(server.cli(&["CLIENT", "LIST"]).contains("user=alice"));
+}
+
+/// As servers before 6.0 and some hosted ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn to_a_server_that_does_not_know_hello() {
+    let server = RedisServer::options()
+        .requirepass("s3cret")
+        .acl("alice", "wonder", "~app:* +@all")
+        .config("rename-command HELLO \"\"")
+        .start();
+    works(&*open(&server.url()).await).await;
+    works(&*open(&server.url_of("alice", "wonder")).await).await;
+    let store = open(&server.url().replace("/0", "/3")).await;
+    granted(&*store, acquire("here", 1)).await;
+    let entry = store.inspect(&key("here")).await.unwrap().unwrap();
+    assert_eq!(entry.lease, lease(1));
+    assert!(server.cli(&["INFO", "keyspace"]).contains("db3:"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_timeouts_of_any_length() {
+    let server = RedisServer::start();
+    let options = OpenOptions::default()
+        .connect_timeout(Duration::MAX)
+        .response_timeout(Duration::MAX);
+    works(&*open_with(&server.url(), options).await).await;
 }
 
 async fn open_as(url: &str, password: &str) -> Arc<dyn Store> {

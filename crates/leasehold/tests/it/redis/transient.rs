@@ -1,4 +1,4 @@
-//! A server that refuses for a while is waited for. No store can be opened meanwhile.
+//! A server that refuses for a while is waited for; one that refuses for good is not. No store can be opened meanwhile.
 
 use leasehold::Mutex;
 use leasehold_testkit::{eventually, fill_connections};
@@ -126,4 +126,15 @@ async fn a_server_that_is_full_is_waited_for() {
     refused(&server.url(), ErrorKind::Store, full).await;
     drop(others);
     granted(waiter).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lasting_error_ends_the_wait_at_once() {
+    let server = RedisServer::start();
+    let mutex = mutex(&server).await;
+    server.cli(&["SET", "leasehold:{default:a}", "something else"]);
+    let error = tokio::time::timeout(LONG / 2, mutex.lock()).await;
+    let error = error.expect("immediately").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+    assert!(!error.is_transient(), "{error}");
 }
