@@ -405,10 +405,10 @@ impl Client {
         &self.driver.context.store
     }
 
-    /// Releases every lease that is still held, in batches, ends all waits, and waits until the store has
-    /// confirmed the releases, also those of guards that were dropped before or are being released. The guards read lost. No clone of this client
-    /// can acquire a lock afterwards: present and later waiters get [`ErrorKind::ShutDown`]. The nodes of a watchdog forget
-    /// the client. Returns the number of leases that were held and are released.
+    /// Releases every lease that is still held, in batches, ends all waits, and waits until the store has confirmed the
+    /// releases, also those of guards that were dropped before or are being released. The guards read lost. No clone of
+    /// this client can acquire a lock afterwards: present and later waiters get [`ErrorKind::ShutDown`]. The nodes of a
+    /// watchdog forget the client. Returns the number of leases that were held and are released.
     ///
     /// [`Mutex::run`], [`Job::run`] and [`Guard::run`](crate::Guard::run) drop their work, and return [`ErrorKind::Lost`]. A
     /// service that lets its work end accepts no more work, releases its leaderships, waits for the work, and then shuts

@@ -129,20 +129,21 @@ fn is_grant(facts: &Facts, hold: &Hold, election: &str, leader: &ObservedLeader)
 /// Whether a leader was granted the lock in an earlier part of a soak. A new observer counts a lease that was not released
 /// from when it sees it, at some stores.
 fn led_before(facts: &Facts, leader: &ObservedLeader) -> bool {
-    let mut processes = facts.processes.iter();
-    let process = processes.find(|process| process.name == leader.process);
-    let first = process.and_then(|process| process.first);
+    let first = process_of(facts, leader).and_then(|process| process.first);
     first.is_some_and(|first| leader.hold < first)
 }
 
 /// Whether the process of a leader was killed between its grant and the record of it.
 fn died_with_grant(facts: &Facts, election: &str, leader: &ObservedLeader) -> bool {
-    let mut processes = facts.processes.iter();
-    let process = processes.find(|process| process.name == leader.process);
-    process.is_some_and(|process| {
+    process_of(facts, leader).is_some_and(|process| {
         let pending = process.pending.get(&leader.hold);
         process.died.is_some() && pending.is_some_and(|name| name == election)
     })
+}
+
+fn process_of<'a>(facts: &'a Facts, leader: &ObservedLeader) -> Option<&'a Process> {
+    let mut processes = facts.processes.iter();
+    processes.find(|process| process.name == leader.process)
 }
 
 /// Measures how long after its grant an observer was told a leader, unless the observer's process stood still.

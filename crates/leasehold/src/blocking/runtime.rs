@@ -1,5 +1,6 @@
 //! The threads under a blocking client.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
@@ -95,16 +96,18 @@ impl Drop for Owned {
             if let Some(client) = client
                 && let Err(error) = runtime.block_on(client.shutdown(FLUSH_TIMEOUT))
             {
-                tracing::warn!(%error, "releases were cut off; the locks are free when their leases expire");
+                warn_cut_off(&error);
             }
             let _ = sender.send(());
             runtime.shutdown_background();
         });
         match spawned {
             Ok(_) => drop(done.recv_timeout(FLUSH_TIMEOUT * 2)),
-            Err(error) => {
-                tracing::warn!(%error, "releases were cut off; the locks are free when their leases expire");
-            }
+            Err(error) => warn_cut_off(&error),
         }
     }
+}
+
+fn warn_cut_off(error: &dyn fmt::Display) {
+    tracing::warn!(%error, "releases were cut off; the locks are free when their leases expire");
 }

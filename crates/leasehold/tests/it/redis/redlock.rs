@@ -13,7 +13,7 @@ mod values;
 
 use std::time::Instant;
 
-use leasehold_testkit::{Masters, Proxy, Restart};
+use leasehold_testkit::{Masters, Proxy, Restart, addresses};
 
 use super::*;
 use crate::waiters::spawn_waiter;
@@ -72,8 +72,8 @@ impl Proxied {
 
 /// The URL of masters at these ports.
 fn at(ports: &[u16]) -> String {
-    let hosts = ports.iter().map(|port| format!("127.0.0.1:{port}"));
-    format!("redlock://{}", hosts.collect::<Vec<_>>().join(","))
+    let masters = addresses("127.0.0.1", ports.iter().copied());
+    format!("redlock://{masters}")
 }
 
 /// The URL of masters that are not kept out for longer than the ttl.
