@@ -139,11 +139,23 @@ async fn a_renewal_restores_no_lease_that_was_released() {
     // Then all of them know the script.
     assert_eq!(store.apply(renew("a", 1)).await, Outcome::Kept);
     far.masters.server(2).cli(&["DEL", &record]);
-    far.proxies[..2]
-        .iter()
-        .for_each(|proxy| proxy.hold(Way::ToClient));
+    // Less than the ttl of the renewal.
+    let short = 20_000;
+    for (nth, proxy) in far.proxies[..2].iter().enumerate() {
+        let master = far.masters.server(nth);
+        master.cli(&["PEXPIRE", &record, &short.to_string()]);
+        proxy.hold(Way::ToClient);
+    }
+    let is_renewed = |nth: usize| {
+        let left = far.masters.server(nth).cli(&["PTTL", &record]);
+        left.parse::<i32>().unwrap() > short
+    };
     let renewed = store.apply(renew("a", 1));
-    let released = store.apply(release("a", 1));
+    let released = async {
+        // It goes over the connections of the renewal, and may overtake it before that is sent.
+        eventually_async(LONG, async || (0..2).all(is_renewed)).await;
+        store.apply(release("a", 1)).await
+    };
     let both_are_applied = async {
         eventually_async(LONG, async || !exists(0) && !exists(1)).await;
         far.proxies[..2].iter().for_each(Proxy::go_on);
