@@ -49,6 +49,9 @@ pub(super) struct SessionId {
     password: Vec<u8>,
     /// The last transaction that this process has seen. A server that does not have it yet refuses the connection.
     pub(super) seen: i64,
+    /// Of the last request, on whichever connection: a server replies to a request with the result of another one that has
+    /// the same number in the session, and was sent to another server shortly before.
+    number: i32,
 }
 
 impl SessionId {
@@ -59,6 +62,12 @@ impl SessionId {
             seen,
             ..Self::default()
         }
+    }
+
+    /// The number of the next request.
+    pub(super) fn next_number(&mut self) -> i32 {
+        self.number = self.number.checked_add(1).unwrap_or(1);
+        self.number
     }
 }
 
@@ -157,11 +166,8 @@ impl Connection {
         }
         // Without a timeout the session has ended: the caller begins another one.
         self.timeout = Duration::from_millis(u64::try_from(timeout).unwrap_or(0));
-        self.session = SessionId {
-            id: if timeout > 0 { id } else { 0 },
-            password: password.to_vec(),
-            seen: self.session.seen,
-        };
+        self.session.id = if timeout > 0 { id } else { 0 };
+        self.session.password = password.to_vec();
         self.input.frame_max = FRAME_MAX;
         Ok(())
     }
@@ -184,12 +190,13 @@ impl Connection {
         }
     }
 
-    /// Ends the session by a request with this number. Returns when the server has closed the connection.
-    pub(super) async fn close(&mut self, number: i32) -> Result<()> {
+    /// Ends the session by a request. Returns when the server has closed the connection.
+    pub(super) async fn close(&mut self) -> Result<()> {
         if !self.process.is_current() {
             // The session of the parent of this fork.
             return Ok(());
         }
+        let number = self.session.next_number();
         self.output.add(&Writer::default().int(number).int(CLOSE).0);
         self.output.send().await?;
         loop {

@@ -26,6 +26,11 @@ pub(super) fn not_zookeeper() -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
+pub(super) fn out_of_order() -> Error {
+    let message = "the server has replied to another request than the first one without a reply";
+    Error::new(ErrorKind::Unreachable, message)
+}
+
 pub(super) fn read_only() -> Error {
     let message = "the server is read-only, because it has lost the majority of its ensemble; start the servers that are down, \
                    and check the network between them";

@@ -20,6 +20,8 @@ pub(super) const TRANSACTION: i64 = 7;
 pub(super) struct ScriptedServer {
     listener: TcpListener,
     pub(super) stream: Option<TcpStream>,
+    /// Of the last request.
+    pub(super) number: i32,
     changed: (Sender, mpsc::UnboundedReceiver<Option<String>>),
 }
 
@@ -31,6 +33,7 @@ impl ScriptedServer {
         Self {
             listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             stream: None,
+            number: 0,
             changed: mpsc::unbounded_channel(),
         }
     }
@@ -81,6 +84,7 @@ impl ScriptedServer {
             let request = read(stream).await;
             let mut reader = Reader(&request);
             let (number, _) = (reader.int().unwrap(), reader.int().unwrap());
+            self.number = number;
             requests.push(reader.0.to_vec());
             let mut reply = Writer::default().int(number).long(TRANSACTION).int(code);
             reply.0.extend(body.0);

@@ -249,20 +249,20 @@ impl Shared {
     async fn serve(&self, connection: &mut Connection, calls: &mut Calls) -> Option<Error> {
         let mut waiting = VecDeque::new();
         let (tick, silence) = (connection.timeout / 3, connection.timeout * 2 / 3);
-        let (mut pinged, mut number) = (Instant::now(), 0_i32);
+        let mut pinged = Instant::now();
         let error = loop {
             let received = connection.input.received;
             let (has_room, is_sent) = (connection.output.has_room(), connection.output.is_sent());
             let ended = tokio::select! {
                 call = calls.next(), if has_room => match call {
                     None => {
-                        let _ = timeout(silence, connection.close(number.wrapping_add(1))).await;
+                        let _ = timeout(silence, connection.close()).await;
                         return None;
                     }
                     // Its caller has given up.
                     Some(call) if call.reply.is_closed() => Ok(()),
                     Some(call) => {
-                        number = number.checked_add(1).unwrap_or(1);
+                        let number = connection.session.next_number();
                         let mut frame = Writer::default().int(number).int(call.request.kind);
                         frame.0.extend(&call.request.body);
                         waiting.push_back((number, call.reply));
@@ -347,7 +347,7 @@ fn receive(
         PING_NUMBER => {}
         number => {
             let Some((_, reply)) = waiting.pop_front().filter(|(sent, _)| *sent == number) else {
-                return Err(error::not_zookeeper());
+                return Err(error::out_of_order());
             };
             let _ = reply.send(match code {
                 0 => Ok(reader.0.to_vec()),
@@ -361,6 +361,7 @@ fn receive(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
     use crate::store::zookeeper::scripted_server::{ScriptedServer, TRANSACTION};
 
     /// Also one that does not read what was sent, so that nothing more can be sent.
@@ -407,6 +408,30 @@ mod tests {
         exists.unwrap();
         server.stream = None;
         assert_eq!(server.accept(10_000).await, TRANSACTION);
+    }
+
+    #[tokio::test]
+    async fn the_numbers_of_requests_go_on_in_the_next_connection() {
+        let mut server = ScriptedServer::new().await;
+        let session = server.session(&Arc::default(), 10_000).await;
+        for number in 1..=3 {
+            let call = session.call(Request::exists("/a"));
+            let (exists, _) = tokio::join!(call, server.reply([(0, Writer::default())]));
+            exists.unwrap();
+            assert_eq!(server.number, number);
+            server.stream = None;
+            server.accept(10_000).await;
+        }
+    }
+
+    #[test]
+    fn a_reply_out_of_order_ends_the_connection() {
+        let (sent, mut reply) = oneshot::channel();
+        let (mut waiting, (changed, _)) = (VecDeque::from([(1, sent)]), mpsc::unbounded_channel());
+        let frame = Writer::default().int(2).long(TRANSACTION).int(0);
+        let error = receive(&frame.0, &mut 0, &mut waiting, &changed).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert!(reply.try_recv().is_err(), "a reply to another request");
     }
 
     #[test]
