@@ -103,14 +103,16 @@ impl ZookeeperServer {
         })
     }
 
-    /// The number of all nodes. `None`: nobody replies.
+    /// The number of all nodes but the descriptions of clients in the default keyspace. `None`: nobody replies.
     #[must_use]
     pub fn nodes(&self) -> Option<usize> {
         self.running().find_map(|nth| {
             let reply = ask(self.port(nth), "srvr")?;
             let mut lines = reply.lines();
             let count = lines.find_map(|line| line.strip_prefix("Node count: "))?;
-            count.trim().parse().ok()
+            let count: usize = count.trim().parse().ok()?;
+            let documents = children(self.port(nth), "/leasehold/doc/leasehold/default")?;
+            Some(count - documents.iter().filter(|byte| **byte == b'{').count())
         })
     }
 
@@ -205,30 +207,44 @@ fn close_session(port: u16, drawn: usize) -> Option<()> {
     let ids = lines.filter_map(|line| line.strip_prefix("0x")?.strip_suffix(':'));
     let ids: Vec<_> = ids.collect();
     let id = u64::from_str_radix(ids.get(drawn % ids.len().max(1))?, 16).ok()?;
+    // The number of the request, which no other one of the session has, and its kind.
+    let close = [i32::MAX, -11].map(i32::to_be_bytes).concat();
+    request(port, id, &close).map(drop)
+}
+
+/// The reply to a request for the names of the children of a node, where the node is there.
+fn children(port: u16, path: &str) -> Option<Vec<u8>> {
+    let length = i32::try_from(path.len()).ok()?;
+    let head = [1, 8, length].map(i32::to_be_bytes).concat();
+    // Without a watch.
+    request(port, 0, &[&head, path.as_bytes(), &[0]].concat())
+}
+
+/// The reply to a request in a session, 0 for a new one. `None`: nobody replies.
+fn request(port: u16, session: u64, request: &[u8]) -> Option<Vec<u8>> {
     let connect = [
         // The version, and the last transaction that was seen.
         &[0_u8; 12][..],
         &10_000_u32.to_be_bytes(),
-        &id.to_be_bytes(),
+        &session.to_be_bytes(),
         &16_u32.to_be_bytes(),
-        &password(id),
+        &password(session),
         // Not to read from a server without a majority.
         &[0_u8],
     ]
     .concat();
-    // The number of the request, and its kind.
-    let close = [1_i32, -11].map(i32::to_be_bytes).concat();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
-    for body in [connect, close] {
+    let mut reply = Vec::new();
+    for body in [&connect, request] {
         let length = u32::try_from(body.len()).ok()?.to_be_bytes();
-        stream.write_all(&[&length[..], &body].concat()).ok()?;
+        stream.write_all(&[&length, body].concat()).ok()?;
         let mut length = [0; 4];
         stream.read_exact(&mut length).ok()?;
-        let mut reply = vec![0; u32::from_be_bytes(length) as usize];
+        reply.resize(u32::from_be_bytes(length) as usize, 0);
         stream.read_exact(&mut reply).ok()?;
     }
-    Some(())
+    Some(reply)
 }
 
 /// The reply to a command of four letters. `None`: nobody replies.

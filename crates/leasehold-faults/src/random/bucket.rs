@@ -63,7 +63,7 @@ impl Store for Bucket {
         Usage {
             pids: vec![self.server.pid()],
             data: Vec::new(),
-            entries: self.server.objects().unwrap_or_default(),
+            entries: self.server.objects(),
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) trait FaultyProgram: Program + Send + 'static {
     /// Injects a fault that only this program has. `None`: the members refused it.
     fn inject(members: &Members<Self>, timed: &Timed) -> Option<()>;
 
-    /// The number of keys or nodes, and of sessions if they have a number of their own. `None`: the members refused it.
+    /// The number of keys or nodes. `None`: the members refused it.
     fn entries(members: &Members<Self>) -> Option<usize>;
 }
 
@@ -98,7 +98,7 @@ impl<P: FaultyProgram> Store for Cluster<P> {
         Usage {
             pids: members.pids(),
             data: (0..MEMBERS).map(|nth| members.data(nth)).collect(),
-            entries: P::entries(members).unwrap_or_default(),
+            entries: P::entries(members),
         }
     }
 }

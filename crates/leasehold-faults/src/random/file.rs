@@ -33,7 +33,7 @@ impl Store for TempDir {
         Usage {
             pids: Vec::new(),
             data: vec![self.path().to_owned()],
-            entries: rows as usize,
+            entries: Some(rows as usize),
         }
     }
 }

@@ -173,8 +173,8 @@ struct Usage {
     pids: Vec<i32>,
     /// The directories of their data.
     data: Vec<PathBuf>,
-    /// The number of keys, rows, nodes or objects.
-    entries: usize,
+    /// The number of keys, rows, nodes or objects, without the descriptions of clients, which outlive these. `None`: unknown.
+    entries: Option<usize>,
 }
 
 /// The state that all threads of a world share.

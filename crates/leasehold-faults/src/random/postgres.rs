@@ -91,7 +91,7 @@ impl Store for Postgres {
         Usage {
             pids: pids.lines().filter_map(|pid| pid.parse().ok()).collect(),
             data: vec![directory],
-            entries: self.sql(&[ROWS]).trim().parse().unwrap_or_default(),
+            entries: self.sql(&[ROWS]).trim().parse().ok(),
         }
     }
 }

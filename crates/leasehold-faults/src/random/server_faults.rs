@@ -48,7 +48,8 @@ impl Store for Servers {
             let server = slot.server();
             usage.pids.push(server.pid());
             usage.data.push(server.directory().to_owned());
-            usage.entries += server.cli(&["DBSIZE"]).parse::<usize>().unwrap();
+            let keys = server.cli(&["DBSIZE"]).parse::<usize>();
+            usage.entries = Some(usage.entries.unwrap_or_default() + keys.unwrap());
         }
         usage
     }

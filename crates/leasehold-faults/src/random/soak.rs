@@ -163,7 +163,8 @@ fn measure<S: Store>(world: &World<S>, processes: &[Option<HolderProcess>]) -> S
     let clients = clients.map(|process| process.helper.pid().as_raw_nonzero().get());
     let clients = used_by(&clients.collect::<Vec<_>>());
     let data: u64 = usage.data.iter().map(|directory| size(directory)).sum();
-    let stored = [data as f64 / MIB, usage.entries as f64];
+    let entries = usage.entries.map_or(f64::NAN, |entries| entries as f64);
+    let stored = [data as f64 / MIB, entries];
     [&clients[..], &used_by(&usage.pids), &stored].concat()
 }
 
@@ -200,19 +201,18 @@ fn size(directory: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Prints a table of the medians of the first eighth of the samples, after a warm-up, and of the last. Returns its rows with
-/// a metric that grew.
+/// Prints a table of the lowest values in the first eighth of the samples, after a warm-up, and in the last: what is above
+/// them was under way, or not yet removed. Returns its rows with a metric that grew.
 fn growths(name: &str, samples: &[Sample]) -> Vec<String> {
     let (warm_up, count) = (samples.len() / 12, samples.len().div_ceil(8));
     let (mut table, mut grown) = (String::new(), Vec::new());
     for (nth, (metric, constant)) in METRICS.iter().enumerate() {
-        let median = |samples: &[Sample]| {
-            let mut values: Vec<_> = samples.iter().map(|sample| sample[nth]).collect();
-            values.sort_by(f64::total_cmp);
-            values.get(values.len() / 2).copied().unwrap_or_default()
+        let lowest = |samples: &[Sample]| {
+            let values = samples.iter().map(|sample| sample[nth]);
+            values.min_by(f64::total_cmp).unwrap_or_default()
         };
-        let first = median(&samples[warm_up..warm_up + count]);
-        let last = median(&samples[samples.len() - count..]);
+        let first = lowest(&samples[warm_up..warm_up + count]);
+        let last = lowest(&samples[samples.len() - count..]);
         let is_flat = last <= first * 1.1 + constant;
         let (ratio, trend) = (last / first, if is_flat { "flat" } else { "grew" });
         let row = format!("| {name} | {metric} | {first:.1} | {last:.1} | {ratio:.2} | {trend} |");
