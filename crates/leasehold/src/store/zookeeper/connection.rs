@@ -133,7 +133,8 @@ impl Connection {
             process: Process::current(),
         };
         connection.begin().await?;
-        if let Some((user, password)) = user {
+        // A session that has ended is not authenticated: its server closes the connection.
+        if let Some((user, password)) = user.filter(|_| connection.session.id != 0) {
             connection.authenticate(user, password).await?;
         }
         Ok(connection)

@@ -64,6 +64,11 @@ pub(super) fn described(found: i32) -> Error {
             "the server accepts no ACL of an unauthenticated user; name a user as in zookeeper://USER:PASSWORD@HOST",
         ),
         code::NOT_READ_ONLY => return read_only(),
+        code::UNKNOWN_SESSION | code::SESSION_EXPIRED => (
+            ErrorKind::Unreachable,
+            "the session has ended; another one begins",
+        ),
+        code::THROTTLED => (ErrorKind::Unreachable, "the server has too many requests"),
         code::BAD_ARGUMENTS => (
             ErrorKind::InvalidConfig,
             "the server refuses the path of the URL; it must have no part that is empty, . or .., and no control character",

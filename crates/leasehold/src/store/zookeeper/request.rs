@@ -5,13 +5,16 @@ use super::jute::{Reader, Writer};
 /// Codes of errors.
 pub(super) mod code {
     pub(in super::super) const BAD_ARGUMENTS: i32 = -8;
+    pub(in super::super) const UNKNOWN_SESSION: i32 = -12;
     pub(in super::super) const NO_NODE: i32 = -101;
     pub(in super::super) const NO_AUTH: i32 = -102;
     pub(in super::super) const BAD_VERSION: i32 = -103;
     pub(in super::super) const NODE_EXISTS: i32 = -110;
+    pub(in super::super) const SESSION_EXPIRED: i32 = -112;
     pub(in super::super) const INVALID_ACL: i32 = -114;
     pub(in super::super) const AUTH_FAILED: i32 = -115;
     pub(in super::super) const NOT_READ_ONLY: i32 = -119;
+    pub(in super::super) const THROTTLED: i32 = -127;
 }
 
 const CREATE: i32 = 1;
