@@ -112,7 +112,7 @@ pub(super) struct Cache {
     /// The number of names from which ends are looked through for those that nobody needs.
     ends_max: usize,
     /// The names whose observers are registered, and since when.
-    watched: HashMap<Key, Instant>,
+    pub(super) watched: HashMap<Key, Instant>,
     /// The versions that writes without a reply would replace.
     pub(super) pending: HashMap<Key, Version>,
 }

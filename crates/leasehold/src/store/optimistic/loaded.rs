@@ -10,7 +10,7 @@ use tokio::time::Instant as Deadline;
 use super::DOCUMENTS_MAX;
 use super::attempt::damaged;
 use super::cache::Entry;
-use super::documents::{Document, Documents};
+use super::documents::Documents;
 use crate::Result;
 use crate::store::api::{Key, Keyspace, Query, View};
 use crate::store::lock::lock;
@@ -27,6 +27,8 @@ const BYTES: usize = 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     records: HashMap<Key, (Rows, Environment)>,
+    /// Whether the observers of this process are registered in one of them.
+    pub(super) is_watched: bool,
     /// The page of names, and whether it is the last one.
     names: Vec<Name>,
     is_last: bool,
@@ -100,7 +102,9 @@ impl<D: Documents> super::Records<D> {
                 false => (count / 2).max(1),
             };
             for (key, document) in part.iter().zip(read) {
-                let (rows, environment) = self.seen(query, key, document);
+                let entry = Entry::new(document, self.clock.now());
+                loaded.is_watched |= entry.header.watchers.contains_key(&self.watcher);
+                let (rows, environment) = self.seen(query, key, entry);
                 let rows = match rows {
                     Ok(rows) => rows,
                     Err(DamagedText(damage, word)) if is_passed_over(query, key, damage) => {
@@ -118,10 +122,10 @@ impl<D: Documents> super::Records<D> {
     }
 
     /// The rows of a document as this process sees them now.
-    fn seen(&self, query: &Query, key: &Key, document: Document) -> Seen {
-        let (received, wall) = (self.clock.now(), self.wall_time());
+    fn seen(&self, query: &Query, key: &Key, entry: Entry) -> Seen {
+        let (received, wall) = (entry.received, self.wall_time());
         let mut cache = lock(&self.cache);
-        let entry = cache.known(key, Entry::new(document, received));
+        let entry = cache.known(key, entry);
         // An observer sends no request in which it would see the holder.
         if let Query::Name { .. } = query {
             cache.update_ends(key, &entry);

@@ -133,13 +133,19 @@ impl<D: Documents> Backend for Optimistic<D> {
     }
 
     async fn read(&self, mut query: RunningQuery) -> Result<Page> {
-        if let Some(key) = query.watched()
-            && self.0.documents.capabilities().wakeup == WakeupMode::Grants
-        {
-            self.0.watch(key.clone()).await?;
+        let can_watch = self.0.documents.capabilities().wakeup == WakeupMode::Grants;
+        let watched = query.watched().filter(|_| can_watch).cloned();
+        if let Some(key) = &watched {
+            self.0.watch(key).await?;
         }
         loop {
             let mut loaded = self.0.load(&query).await?;
+            // A writer has found no client to notify, because the session had ended.
+            if let Some(key) = watched.as_ref().filter(|_| !loaded.is_watched) {
+                lock(&self.0.cache).watched.remove(key);
+                self.0.watch(key).await?;
+                loaded = self.0.load(&query).await?;
+            }
             let Ok(more) = query.step(&mut loaded);
             if !more {
                 return query.finish();
@@ -289,6 +295,8 @@ impl<D: Documents> Records<D> {
                 part.is_fresh = entry.is_some();
                 part.needs_fresh = true;
                 part.conflicts += 1;
+                // The one that has written may have been dead before.
+                part.alive.clear();
                 lock(&self.cache).put(key, entry);
                 return Some(part);
             }
@@ -377,10 +385,10 @@ impl<D: Documents> Records<D> {
     }
 
     /// Registers the observers of this process for a name, unless they are.
-    async fn watch(&self, key: Key) -> Result<()> {
+    async fn watch(&self, key: &Key) -> Result<()> {
         let now = self.clock.now();
         let is_registered = |since: Instant| now.since(since) < REGISTERED;
-        if lock(&self.cache).watched(&key).is_some_and(is_registered) {
+        if lock(&self.cache).watched(key).is_some_and(is_registered) {
             return Ok(());
         }
         let mut part = Part::new(key.clone(), vec![0], Work::nothing());
@@ -389,7 +397,7 @@ impl<D: Documents> Records<D> {
         match applied.replies.pop() {
             Some(Reply::Rejected(error) | Reply::Unknown(error)) => Err(error),
             _ => {
-                lock(&self.cache).watch(key, now);
+                lock(&self.cache).watch(key.clone(), now);
                 Ok(())
             }
         }

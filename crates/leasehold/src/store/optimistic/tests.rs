@@ -46,8 +46,9 @@ struct InMemory {
     slow: Option<Key>,
     /// How long the reply to a write takes after it is applied.
     reply_delay: Duration,
-    /// Whether clients are notified. All are alive then.
+    /// Whether clients are notified. All are alive then, but these.
     has_messages: bool,
+    dead: Arc<Mutex<HashSet<ClientId>>>,
     /// The bytes of the longest read.
     longest_read: Arc<AtomicUsize>,
     /// How many writes have arrived.
@@ -63,7 +64,7 @@ enum WriteFault {
     Lost,
     /// The next one arrives twice.
     Repeated,
-    /// The same, and in between another client writes what was there before.
+    /// The same, and in between another client, which may have been dead, writes what was there before.
     Overwritten,
     /// All are held back.
     HeldBack,
@@ -104,6 +105,7 @@ impl InMemory {
             *lock(&self.receivers) = receivers.collect();
             if *fault == Some(WriteFault::Overwritten) {
                 *fault = None;
+                lock(&self.dead).clear();
                 let entry = texts.get_mut(&write.key).unwrap();
                 entry.0 += 2;
                 return Replaced::Conflict(Some(Document {
@@ -197,8 +199,9 @@ impl Documents for InMemory {
     }
 
     async fn alive(&self, clients: Vec<ClientId>) -> Result<HashSet<ClientId>> {
-        let alive = clients.into_iter().filter(|_| self.has_messages);
-        Ok(alive.collect())
+        let dead = lock(&self.dead);
+        let is_alive = |client: &ClientId| self.has_messages && !dead.contains(client);
+        Ok(clients.into_iter().filter(is_alive).collect())
     }
 }
 

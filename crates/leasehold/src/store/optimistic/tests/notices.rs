@@ -3,7 +3,7 @@
 use leasehold_core::Notice;
 
 use super::*;
-use crate::store::api::{Event, EventScope, Listener, Listening};
+use crate::store::api::{Event, EventScope, Listener, Listening, Query};
 
 /// The events of a client.
 #[derive(Debug, Default)]
@@ -60,6 +60,46 @@ async fn a_waiter_asks_again_after_a_write_without_a_reply() {
     client.loses(Op::release(client.lease)).await;
     let interrupted = Event::Interrupted(EventScope::Record(key("a")));
     assert_eq!(*lock(&events.0), [interrupted]);
+}
+
+#[tokio::test]
+async fn a_waiter_that_has_asked_again_since_it_was_dead_is_granted_the_lock() {
+    let documents = InMemory::notifying();
+    let [holder, waiter] = clients(&documents);
+    assert!(holder.acquires().await);
+    waiter.apply(wait(waiter.lease)).await;
+    lock(&documents.dead).insert(waiter.lease.client);
+    *lock(&documents.fault) = Some(WriteFault::Overwritten);
+    holder.releases().await;
+    assert_eq!(*lock(&documents.receivers), [waiter.lease.client]);
+}
+
+/// A writer has removed it, because its session had ended.
+#[tokio::test]
+async fn an_observer_that_is_not_registered_registers_again() {
+    let documents = InMemory::notifying();
+    let [observer] = clients(&documents);
+    let observe = async || {
+        let query = Query::Name {
+            key: key("a"),
+            parts: Parts::Holder,
+            watch: true,
+        };
+        observer.store.read(query).await.unwrap();
+        lock(&documents.texts)[&key("a")].clone()
+    };
+    let (version, text) = observe().await;
+    assert_eq!(observe().await, (version, text.clone()));
+    let is_other = |line: &&str| !line.starts_with("6 ");
+    let without = text
+        .lines()
+        .filter(is_other)
+        .map(|line| line.to_owned() + "\n");
+    let unregistered = (version + 1, without.collect());
+    assert_ne!(unregistered.1, text);
+    lock(&documents.texts).insert(key("a"), unregistered);
+    let (_, again) = observe().await;
+    assert!(again.contains("\n6 "), "{again}");
 }
 
 /// A store may send some of them later.
