@@ -253,7 +253,10 @@ impl Acquisition {
                         let run = run.map(|run| (run, replied));
                         self.handle_grant(request, (first, run), now, spread);
                     }
-                    Outcome::Complete(note) => self.complete(note),
+                    Outcome::Complete(note) => {
+                        attempt.known = request.known;
+                        self.complete(note);
+                    }
                     Outcome::Refused {
                         time_left,
                         queue_position,
@@ -317,7 +320,7 @@ impl Acquisition {
         let unreleased = self.unreleased();
         self.result = None;
         self.abandoned = None;
-        self.attempt = self.attempt.filter(|attempt| !attempt.known);
+        self.attempt = self.attempt.filter(|attempt| attempt.known == 0);
         unreleased
     }
 
@@ -326,7 +329,7 @@ impl Acquisition {
     #[must_use]
     pub fn unreleased(&self) -> Option<AbandonedLease> {
         self.abandoned.or_else(|| {
-            let attempt = self.attempt.filter(|attempt| attempt.known)?;
+            let attempt = self.attempt.filter(|attempt| attempt.known > 0)?;
             Some(attempt.abandoned(self.options.lease.ttl(), ReleaseOrder::Behind))
         })
     }
@@ -444,7 +447,7 @@ impl Acquisition {
             shard,
         });
         // A store that can no longer notify the client gives it no place, and may still have an earlier one.
-        attempt.known = request.known || queue_position.is_some();
+        attempt.known = request.known + u32::from(queue_position.is_some());
         self.failing = Failing::default();
         let round = now.since(request.sent);
         let wait = match queue_position {
@@ -501,7 +504,9 @@ impl Acquisition {
     fn complete(&mut self, note: Annotation) {
         if let Some(attempt) = &mut self.attempt {
             attempt.queued = None;
-            attempt.known = attempt.unknown.is_some() || self.notices.grant.take().is_some();
+            if attempt.unknown.is_none() && self.notices.grant.take().is_none() {
+                attempt.known = 0;
+            }
         }
         self.failing = Failing::default();
         self.result = Some(AcquireAction::Complete(note));
@@ -605,7 +610,7 @@ impl Acquisition {
     fn hand_over(&mut self) {
         self.granted = true;
         if let Some(attempt) = &mut self.attempt {
-            attempt.known = false;
+            attempt.known = 0;
         }
     }
 

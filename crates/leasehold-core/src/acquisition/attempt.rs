@@ -17,8 +17,8 @@ pub(super) struct Attempt {
     pub(super) tokens: TokenCount,
     pub(super) unknown: Option<Unknown>,
     pub(super) queued: Option<Queued>,
-    /// Whether the store may know the id.
-    pub(super) known: bool,
+    /// By how many of its requests the store may know the id.
+    pub(super) known: u32,
 }
 
 /// When the first and the last request were sent whose effect is unknown.
@@ -26,8 +26,6 @@ pub(super) struct Attempt {
 pub(super) struct Unknown {
     pub(super) first: Instant,
     pub(super) last: Instant,
-    /// Whether the last one is the only request by which the store may know the id.
-    pub(super) is_only: bool,
 }
 
 /// The last request whose reply was a place in the queue.
@@ -45,8 +43,8 @@ pub(super) struct InFlight {
     pub(super) sent: Instant,
     /// The earlier requests whose effect is unknown.
     pub(super) earlier: Option<Unknown>,
-    /// Whether the store may have known the id before.
-    pub(super) known: bool,
+    /// By how many requests the store may have known the id before.
+    pub(super) known: u32,
 }
 
 impl Attempt {
@@ -57,19 +55,16 @@ impl Attempt {
             tokens,
             unknown: None,
             queued: None,
-            known: false,
+            known: 0,
         }
     }
 
     /// Notes that a request is sent.
     pub(super) fn send(&mut self, now: Instant) -> InFlight {
-        let earlier = self.unknown;
-        let known = std::mem::replace(&mut self.known, true);
-        self.unknown = Some(Unknown {
-            first: earlier.map_or(now, |unknown| unknown.first),
-            last: now,
-            is_only: !known,
-        });
+        let (earlier, known) = (self.unknown, self.known);
+        self.known += 1;
+        let first = earlier.map_or(now, |unknown| unknown.first);
+        self.unknown = Some(Unknown { first, last: now });
         InFlight {
             sent: now,
             earlier,
@@ -121,7 +116,7 @@ impl Attempt {
     pub(super) fn late_release(&self, ttl: Ttl) -> Option<LateRelease> {
         self.unknown.map(|unknown| LateRelease {
             at: unknown.last.after(ttl.as_duration()),
-            single: unknown.is_only,
+            single: self.known == 1,
         })
     }
 }

@@ -295,6 +295,21 @@ fn a_waiter_that_gives_up_leaves_the_queue() {
     assert_eq!((late.at, late.single), (at(51_253), false));
 }
 
+/// Its release finds the grant of the second request. The first one may be applied behind that.
+#[test]
+fn an_earlier_request_without_a_reply_is_released_once_more_whatever_the_later_one_has_left() {
+    for outcome in [refused(20_000, Some(0)), granted(5)] {
+        let mut host = Host::new(options());
+        host.sends(0);
+        host.unknown(2_000);
+        let retry = host.next_timeout();
+        host.sends(retry);
+        host.applied(outcome, retry);
+        let late = host.machine.abandon().unwrap().late.unwrap();
+        assert_eq!((late.at, late.single), (at(30_000), false));
+    }
+}
+
 #[test]
 fn a_waiter_that_the_store_can_no_longer_notify_leaves_the_queue_when_it_gives_up() {
     let mut host = Host::new(options());
