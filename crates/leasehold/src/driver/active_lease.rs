@@ -96,9 +96,10 @@ impl Inner {
         self.min_hold = Some(Box::new(later));
     }
 
-    /// When the lease has expired in the store at the latest.
+    /// When the lease has expired in the store at the latest. A hold that has left may have needed it for longer.
     pub(super) fn expires(&self, now: Instant) -> Instant {
-        now.after(self.lease.ttl(now).as_duration())
+        let expires = now.after(self.lease.ttl(now).as_duration());
+        expires.max(self.lease.deadline())
     }
 
     /// Whether the lock stays taken for a while if it is released now.

@@ -63,14 +63,14 @@ fn release_batch(driver: &Arc<Driver>, leases: &[Arc<ActiveLease>], now: Instant
     let post = |lease: &Arc<ActiveLease>| {
         lease.lose(Cause::Released, now);
         driver.renewer.remove(lease);
-        let (release, ttl) = {
+        let (release, expires) = {
             let inner = lease.lock();
-            (lease.release(&inner, 0, None, now), inner.lease.ttl(now))
+            (lease.release(&inner, 0, None, now), inner.expires(now))
         };
         let reply = driver.batcher.post(release.request(now));
         let late = lease.late_release();
         let late = late.map(|at| LateRelease { at, single: false });
-        let expires = release::forgotten(driver, now.after(ttl.as_duration()));
+        let expires = release::forgotten(driver, expires);
         (driver.releases.begin(release, expires, late), reply)
     };
     let posted: Vec<_> = leases.iter().map(post).collect();

@@ -1,6 +1,7 @@
 //! The states of a lease during failures, on a clock that the tests move.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use leasehold::__private::store::{Event, Name, Outcome};
 use leasehold::{Cause, ErrorKind, Guard, LeaseOptions, Owner, State, StateKind};
@@ -114,6 +115,31 @@ async fn an_inner_release_after_a_lost_reply_leaves_the_outer_hold_its_lease() {
         }
         outer.release().await.unwrap();
         assert!(harness.mutex().inspect().await.unwrap().is_none());
+    }
+}
+
+/// The store does not shorten the lease when an inner hold is left that was for longer.
+#[tokio::test]
+async fn a_release_is_repeated_as_long_as_the_store_keeps_the_lease() {
+    for shuts_down in [false, true] {
+        let harness = Harness::new();
+        let owner = Owner::new();
+        let mutex = |options: LeaseOptions| with_options(&harness.mutex(), options.owner(&owner));
+        let outer = mutex(LeaseOptions::new()).lock().await.unwrap();
+        let long = mutex(LeaseOptions::new().fixed(TTL * 20));
+        long.lock().await.unwrap().release().await.unwrap();
+        harness.store.set(FaultMode::Unreachable);
+        if shuts_down {
+            assert!(harness.client.shutdown(Duration::ZERO).await.is_err());
+        }
+        drop(outer);
+        for _ in 0..60 {
+            harness.advance(SECOND).await;
+        }
+        assert!(harness.stranger().try_lock().await.unwrap().is_none());
+        harness.store.set(FaultMode::None);
+        harness.advance(SECOND * 3).await;
+        assert!(harness.stranger().try_lock().await.unwrap().is_some());
     }
 }
 
