@@ -1,12 +1,14 @@
 //! One lease that this process holds.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::acquisition::{GrantedLease, Numbering};
 use leasehold_core::{
-    Action, Cause, Chain, DueTime, Handoff, HoldId, Instant, Lease, LeaseId, MinHold, NewNote, Op,
-    Outcome, Scheduled, State, StateKind, Term, Token, Ttl,
+    Action, Cause, Chain, DueTime, Grant, Handoff, HoldId, Instant, Lease, LeaseId, MinHold,
+    NewNote, Op, Outcome, Scheduled, State, StateKind, Term, Token, Ttl,
 };
 use tokio::sync::Notify;
 
@@ -32,6 +34,29 @@ pub(crate) struct ActiveLease {
     durability: Mutex<Durability>,
     inner: Mutex<Inner>,
     changed: Notify,
+    lost: Arc<LostLeases>,
+}
+
+/// The leases of a client that were at the head of a queue when they were lost, with their first tokens, as long as the
+/// store may have them. Their holders may still end their work.
+#[derive(Debug, Default)]
+pub(crate) struct LostLeases(Mutex<VecDeque<(LeaseId, Token, Instant)>>);
+
+impl LostLeases {
+    fn add(&self, lease: &ActiveLease, expires: Instant, now: Instant) {
+        let mut lost = lock(&self.0);
+        while lost.front().is_some_and(|(.., until)| *until <= now) {
+            lost.pop_front();
+        }
+        lost.push_back((lease.id, lease.first, expires));
+    }
+
+    /// Whether this is the grant of a lease that was lost a short time ago.
+    pub(crate) fn has(&self, grant: &Grant) -> bool {
+        let lost = lock(&self.0);
+        let mut lost = lost.iter().filter(|(id, ..)| *id == grant.lease);
+        lost.any(|(_, first, _)| !grant.is_after(*first))
+    }
 }
 
 /// What changes while the lease is held.
@@ -125,7 +150,7 @@ impl ActiveLease {
         key: Key,
         granted: GrantedLease,
         durability: Durability,
-        handoff: Handoff,
+        (handoff, lost): (Handoff, Arc<LostLeases>),
         now: Instant,
     ) -> Self {
         let chain = Chain::new(handoff, granted.first, granted.tokens, now);
@@ -149,6 +174,7 @@ impl ActiveLease {
                 first_task: None,
             }),
             changed: Notify::new(),
+            lost,
         }
     }
 
@@ -198,6 +224,10 @@ impl ActiveLease {
         let changed = inner.change_of_state(now);
         let lost = matches!(inner.reported, StateKind::Lost(_));
         let head = if lost { inner.head.take() } else { None };
+        if head.is_some() {
+            // Before the head passes on: a late notice of the grant finds the lease at the head, or here.
+            self.lost.add(self, inner.expires(now), now);
+        }
         drop(inner);
         self.changed.notify_waiters();
         drop(head);

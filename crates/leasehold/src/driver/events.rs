@@ -94,7 +94,7 @@ fn granted(driver: &Arc<Driver>, key: Key, grant: Grant) {
         // The lease had ended in the store, and a delayed request has acquired the lock again for its id.
         Known::Ended(held) => held.lose(Cause::Deleted, now),
         // Its holder may still end its work, and relies on the rest of the ttl for that.
-        Known::Nobody if driver.renewer.has_lost(&grant) => return,
+        Known::Nobody if driver.lost.has(&grant) => return,
         Known::Nobody => {}
     }
     let (lock, lease) = (key.name.as_str(), grant.lease);

@@ -44,7 +44,7 @@ use tokio::sync::{Notify, watch};
 
 use self::acquire::Contender;
 use self::acquire::wakeup::{LastReply, SharedAcquisition};
-use self::active_lease::ActiveLease;
+use self::active_lease::{ActiveLease, LostLeases};
 use self::batcher::Batcher;
 use self::context::AcquireOptions;
 pub(crate) use self::context::Context;
@@ -79,6 +79,7 @@ pub(crate) struct Driver {
     pub(crate) reentry_slots: ReentrySlots,
     pub(crate) queues: Queues,
     pub(crate) shares: Shares,
+    lost: Arc<LostLeases>,
     pub(crate) handoff: Handoff,
     /// How far requests for a lock are spread among those of other clients, where they are.
     backoffs: Mutex<HashMap<Key, Backoff>>,
@@ -221,6 +222,7 @@ impl Driver {
             reentry_slots: ReentrySlots::default(),
             queues: Queues::default(),
             shares: Shares::default(),
+            lost: Arc::default(),
             handoff,
             backoffs: Mutex::default(),
             closed: AtomicBool::new(false),

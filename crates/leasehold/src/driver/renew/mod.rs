@@ -10,7 +10,6 @@
 
 mod batch;
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -18,7 +17,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold_core::{Action, Grant, Instant, LeaseId, Schedule, ShardLimiter, StateKind, Token};
+use leasehold_core::{Action, Instant, Schedule, ShardLimiter};
 use tokio::sync::Notify;
 
 use self::batch::{Batch, DueLease};
@@ -48,8 +47,6 @@ struct Shared {
     limiter: Mutex<ShardLimiter<Route, DueLease>>,
     /// The leases that the task renews.
     schedule: Mutex<Schedule<Arc<ActiveLease>>>,
-    /// The leases that were lost, with their first tokens, as long as the store may have them.
-    lost: Mutex<VecDeque<(LeaseId, Token, Instant)>>,
     /// The interruptions since the last pass.
     interrupted: Mutex<Vec<EventScope>>,
     /// Notified when a lease is due earlier than the others, and when the task has to send the next batch.
@@ -64,7 +61,6 @@ impl Renewer {
             watchdog: watchdog.clone(),
             limiter: Mutex::default(),
             schedule: Mutex::default(),
-            lost: Mutex::default(),
             interrupted: Mutex::default(),
             earlier: Notify::new(),
             metric: LeasesMetric::default(),
@@ -111,13 +107,6 @@ impl Renewer {
     /// Lets the task go on when this is dropped.
     pub(super) fn detach(&mut self) {
         std::mem::forget((self.task.take(), Arc::clone(&self.shared)));
-    }
-
-    /// Whether this is the grant of a lease that was lost a short time ago.
-    pub(crate) fn has_lost(&self, grant: &Grant) -> bool {
-        let lost = lock(&self.shared.lost);
-        let mut lost = lost.iter().filter(|(id, ..)| *id == grant.lease);
-        lost.any(|(_, first, _)| !grant.is_after(*first))
     }
 
     /// The leases that it keeps renewed.
@@ -207,7 +196,7 @@ impl Shared {
         renewals.queue();
         self.send_batches();
         for (lease, kind) in changes {
-            self.report(&lease, kind);
+            lease.report(kind);
         }
         self.metric.set(leases);
         polled == LEASES_PER_PASS
@@ -273,22 +262,8 @@ impl Shared {
             None => self.watchdog.unregister(&lease),
         }
         if let Some(kind) = changed {
-            self.report(&lease, kind);
+            lease.report(kind);
         }
-    }
-
-    /// Reports a change of state. A loss is noted before: it ends what is known of the lease.
-    fn report(&self, lease: &ActiveLease, kind: StateKind) {
-        if let StateKind::Lost(_) = kind {
-            let now = self.context.clock.now();
-            let ttl = lease.lock().lease.ttl(now).as_duration();
-            let mut lost = lock(&self.lost);
-            while lost.front().is_some_and(|(.., until)| *until <= now) {
-                lost.pop_front();
-            }
-            lost.push_back((lease.id, lease.first, now.after(ttl)));
-        }
-        lease.report(kind);
     }
 }
 

@@ -293,7 +293,13 @@ impl World {
             late_release: None,
             run: None,
         };
-        let held = ActiveLease::new(key(name), granted, Durability::None, NO_HANDOFF, sent);
+        let held = ActiveLease::new(
+            key(name),
+            granted,
+            Durability::None,
+            (NO_HANDOFF, Arc::default()),
+            sent,
+        );
         self.store.grant(&held);
         self.store.in_hand(id);
         (Arc::new(held), hold)
