@@ -1,5 +1,7 @@
 //! Completes a run: writes the note of a hold, with the release of its lease where that ends.
 
+use std::sync::Arc;
+
 use leasehold_core::note_writer::{NoteAction, NoteReply};
 use leasehold_core::{Cause, NewNote, NoteWriter, Outcome, State};
 
@@ -17,7 +19,10 @@ impl Hold {
         if let State::Lost(cause) = self.state() {
             return Err(self.lost(cause));
         }
+        let driver = Arc::clone(&self.driver);
+        let call = driver.releases.call();
         let Some(EndedHold { before, release }) = self.leave_last(&note) else {
+            drop(call);
             self.write_note(&note).await?;
             if let Err(error) = self.release().await {
                 report(|| tracing::debug!(%error, "a hold could not be left after its note"));

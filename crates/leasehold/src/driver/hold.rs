@@ -229,6 +229,9 @@ impl Hold {
         if !self.driver.context.process.is_current() {
             return Err(self.lost(Cause::OtherProcess));
         }
+        let driver = Arc::clone(&self.driver);
+        // Before the renewer no longer has the lease.
+        let _call = driver.releases.call();
         let EndedHold { before, release } = self.leave(posts);
         let Some(PostedRelease {
             release,
@@ -241,7 +244,6 @@ impl Hold {
                 _ => Ok(()),
             };
         };
-        let _call = self.driver.releases.call();
         let last = release.is_last();
         let reply = {
             let posted = reply.ok_or_else(|| release.request(self.driver.context.clock.now()));
@@ -439,6 +441,8 @@ impl Drop for Hold {
             return;
         }
         if self.driver.context.process.is_current() {
+            let driver = Arc::clone(&self.driver);
+            let _call = driver.releases.call();
             if let Some(PostedRelease {
                 release,
                 expires,

@@ -231,7 +231,10 @@ impl Contender {
         loop {
             driver.check_shutdown(&self.key)?;
             let (now, shard) = (clock.now(), driver.context.shard(&self.key));
+            // A shutdown finds the lease in the acquisition, or waits for its hold.
+            let call = driver.releases.call();
             let action = acquisition.lock().machine.poll(now, shard.0);
+            let _call = matches!(action, AcquireAction::Granted(_)).then_some(call);
             match action {
                 AcquireAction::NewLease => {
                     // A lease on a lock that others may also hold is not handed off.
@@ -445,6 +448,8 @@ impl Contender {
 
 impl Drop for Contender {
     fn drop(&mut self) {
+        // Before a shutdown no longer finds its acquisition.
+        let _call = self.driver.releases.call();
         let Some(head) = self.head.take() else {
             return self.abandon();
         };

@@ -32,7 +32,7 @@ use super::recording_store::RecordingStore;
 use super::{a_while, ended, key, poll_times};
 use crate::Durability;
 use crate::clock::Clock;
-use crate::store::{BoxFuture, ClientInfo, Event, EventScope, Listener, Store};
+use crate::store::{BoxFuture, ClientInfo, Event, EventScope, Listener, Parts, Store};
 
 const RUNS: usize = 2_000;
 const CLIENT_RUNS: usize = 400;
@@ -262,6 +262,39 @@ fn no_renewal_is_begun_or_under_way_after_a_release() {
     // If there were hardly any, the model would say nothing.
     let renewals = renewals.load(Ordering::Relaxed);
     assert!(renewals > 200, "{renewals} renewals");
+}
+
+/// The client is shut down while tasks release their leases, or drop them.
+fn run_shutdown() {
+    let world = World::new(false);
+    block_on(async {
+        let mut tasks = Vec::new();
+        for name in 0..TASKS {
+            let hold = acquire(&world.driver, name, Claim::Mutex, 0.0).await;
+            let hold = hold.unwrap();
+            tasks.push(spawn(async move {
+                match thread_rng().gen_bool(0.5) {
+                    true => drop(hold),
+                    false => drop(hold.release().await),
+                }
+            }));
+        }
+        a_while().await;
+        shutdown::shut_down(&world.driver).await;
+        for name in 0..TASKS {
+            let store = &world.driver.context.store;
+            let view = store.view(&key(name), Parts::Lease).await.unwrap();
+            assert!(view.holder.is_none(), "{name} is held after the shutdown");
+        }
+        ended(tasks).await;
+        stop(&world.driver.renewer).await;
+    });
+}
+
+#[test]
+fn a_shutdown_waits_for_all_releases_that_have_begun() {
+    check_random(run_shutdown, RUNS);
+    check_pct(run_shutdown, RUNS, 3);
 }
 
 /// A part of a release that is left out.
