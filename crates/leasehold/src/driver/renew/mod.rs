@@ -253,13 +253,14 @@ impl Shared {
         let (next, changed) = lease.next_event(now);
         schedule.remove(&lease);
         let wakes = next.is_some_and(|due| schedule.insert(Arc::clone(&lease), due));
-        drop(schedule);
-        if wakes {
-            self.earlier.notify_one();
-        }
+        // Also under the lock: a lease that another task removes is not registered behind that.
         match next {
             Some(_) => self.watchdog.register(&lease, now),
             None => self.watchdog.unregister(&lease),
+        }
+        drop(schedule);
+        if wakes {
+            self.earlier.notify_one();
         }
         if let Some(kind) = changed {
             lease.report(kind);
