@@ -21,7 +21,7 @@ pub(super) async fn try_acquire(
     };
     // A shutdown does not find it in the queue.
     let _call = driver.releases.call();
-    let acquired = contender.run(&mut None).await?;
+    let acquired = contender.run().await?;
     Ok(unless_overtaken(driver, request, past_the_queue, acquired))
 }
 

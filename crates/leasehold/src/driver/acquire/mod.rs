@@ -71,22 +71,18 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
     if let Wait::No = request.wait {
         return try_acquire(driver, request).await;
     }
-    // What the store replied last.
-    let mut last = None;
-    {
-        // Pinned here, so that it is copied nowhere.
-        let mut acquired = pin!(acquire_in_turn(driver, request, &mut last));
-        let Wait::Until(end) = request.wait else {
-            return acquired.await;
-        };
-        tokio::select! {
-            biased;
-            acquired = &mut acquired => return acquired,
-            () = driver.context.clock.sleep_until(end) => {}
-        }
+    // Pinned here, so that it is copied nowhere.
+    let mut acquired = pin!(acquire_in_turn(driver, request));
+    let Wait::Until(end) = request.wait else {
+        return acquired.await;
+    };
+    tokio::select! {
+        biased;
+        acquired = &mut acquired => return acquired,
+        () = driver.context.clock.sleep_until(end) => {}
     }
-    // A caller that was not at the head of the queue knows what the head knows.
-    match last.or_else(|| driver.last_reply(request.options.claim.kind(), &request.key)) {
+    // Before this caller leaves the queue: it may be the head, which knows what the store replied last.
+    match driver.last_reply(request.options.claim.kind(), &request.key) {
         Some(LastReply::Refused) => Ok(Acquired::Refused),
         // A store that does not reply is not a refusal.
         Some(LastReply::Failed(error)) => Err(error),
@@ -94,30 +90,25 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
     }
 }
 
-/// Joins the queue of this process, and contends at its head. `last` gets what the store replied last.
-async fn acquire_in_turn(
-    driver: &Arc<Driver>,
-    request: &AcquireRequest,
-    last: &mut Option<LastReply>,
-) -> Result<Acquired> {
+/// Joins the queue of this process, and contends at its head.
+async fn acquire_in_turn(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
     loop {
         let queues = driver.queues.of(request.options.claim.kind());
         let contender = match queues.enter(&request.key, request.options.clone()) {
             Entry::Head(head) => Contender::new(driver, request, true, Some(head)),
             Entry::QueuedTask(mut waiting) => {
                 let turn = waiting.wait().await;
-                if let Some(Turn::Head(_) | Turn::Contend(_)) = turn {
-                    *last = driver.last_reply(request.options.claim.kind(), &request.key);
-                    // Those before this task may have a read lease by now.
-                    if let Some(hold) = before_the_queue(driver, request) {
-                        return Ok(Acquired::Held(hold, None));
-                    }
+                // Those before this task may have a read lease by now.
+                if let Some(Turn::Head(_) | Turn::Contend(_)) = turn
+                    && let Some(hold) = before_the_queue(driver, request)
+                {
+                    return Ok(Acquired::Held(hold, None));
                 }
                 match turn {
                     Some(Turn::Hold(hold)) => return Ok(Acquired::Held(hold, None)),
                     Some(Turn::Head(head)) => Contender::new(driver, request, true, Some(head)),
                     Some(Turn::Contend(contender)) => {
-                        contender.take_over(request.since, last.as_ref())?;
+                        contender.take_over(request.since)?;
                         *contender
                     }
                     Some(Turn::Ask) => match ask(driver, request).await {
@@ -133,7 +124,7 @@ async fn acquire_in_turn(
                 }
             }
         };
-        return contender.run(last).await;
+        return contender.run().await;
     }
 }
 
@@ -147,7 +138,7 @@ fn no_reply_in_time(driver: &Driver, key: &Key) -> Error {
 async fn ask(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
     let contender = Contender::new(driver, request, false, None);
     let _call = driver.releases.call();
-    contender.run(&mut None).await
+    contender.run().await
 }
 
 /// The task at the head of a local queue, which sends its requests to the store.
@@ -203,30 +194,29 @@ impl Contender {
     /// # Errors
     ///
     /// The last failure, if the store has not replied for as long as the caller waits, and for a ttl.
-    fn take_over(&self, since: Instant, last: Option<&LastReply>) -> Result<()> {
+    fn take_over(&self, since: Instant) -> Result<()> {
         let now = self.driver.context.clock.now();
-        let machine = &mut self.acquisition.lock().machine;
-        machine.take_over(since);
-        match last {
-            Some(LastReply::Failed(error)) if machine.is_silent(now) => Err(error.clone()),
+        let mut state = self.acquisition.lock();
+        state.machine.take_over(since);
+        match &state.last {
+            Some(LastReply::Failed(error)) if state.machine.is_silent(now) => Err(error.clone()),
             _ => Ok(()),
         }
     }
 
-    /// Sends requests until the lock is granted, or until the caller does not wait (any longer). `last` gets what the
-    /// store replied last.
+    /// Sends requests until the lock is granted, or until the caller does not wait (any longer).
     ///
     /// Boxed, because the futures around it are copied to where they are polled, also for a task that is handed a lease.
-    fn run(self, last: &mut Option<LastReply>) -> impl Future<Output = Result<Acquired>> + Send {
-        Box::pin(self.contend(last))
+    fn run(self) -> impl Future<Output = Result<Acquired>> + Send {
+        Box::pin(self.contend())
     }
 
-    async fn contend(mut self, last: &mut Option<LastReply>) -> Result<Acquired> {
+    async fn contend(mut self) -> Result<Acquired> {
         let (driver, acquisition) = (Arc::clone(&self.driver), Arc::clone(&self.acquisition));
         let (clock, options) = (&*driver.context.clock, &acquisition.options);
         if let Some((shard, posted)) = self.posted.take() {
             let reply = batcher::reply_to(posted).await;
-            self.handle_reply(shard, reply, last);
+            self.handle_reply(shard, reply);
         }
         loop {
             driver.check_shutdown(&self.key)?;
@@ -250,20 +240,20 @@ impl Contender {
                     tokio::select! {
                         biased;
                         reply = driver.batcher.submit(self.request(op)) => {
-                            self.handle_reply(shard, reply, last);
+                            self.handle_reply(shard, reply);
                         }
-                        () = acquisition.given_up(clock) => return Err(self.last_failure(last)),
+                        () = acquisition.given_up(clock) => return Err(self.last_failure()),
                     }
                 }
                 AcquireAction::Wait => {
                     // Before the first request, the lock is left to other clients for a moment.
-                    if last.is_none() {
-                        self.note(LastReply::Refused, last);
+                    if acquisition.last_reply().is_none() {
+                        self.note(LastReply::Refused);
                     }
                     tokio::select! {
                         biased;
                         () = acquisition.sleep(clock) => {}
-                        () = acquisition.given_up(clock) => return Err(self.last_failure(last)),
+                        () = acquisition.given_up(clock) => return Err(self.last_failure()),
                     }
                 }
                 AcquireAction::Granted(mut granted) => {
@@ -284,11 +274,10 @@ impl Contender {
                     release::abandon(&driver, self.key.clone(), abandoned, options.durability);
                 }
                 AcquireAction::GrantExpired => {
-                    let failed = LastReply::Failed(self.grant_expired());
-                    self.note(failed, last);
+                    self.note(LastReply::Failed(self.grant_expired()));
                 }
                 AcquireAction::Refused => return Ok(Acquired::Refused),
-                AcquireAction::Failed => return Err(self.last_failure(last)),
+                AcquireAction::Failed => return Err(self.last_failure()),
             }
         }
     }
@@ -299,8 +288,8 @@ impl Contender {
     }
 
     /// The failure with which the store replied last.
-    fn last_failure(&self, last: &mut Option<LastReply>) -> Error {
-        match last.take() {
+    fn last_failure(&self) -> Error {
+        match self.acquisition.last_reply() {
             Some(LastReply::Failed(error)) => error,
             _ => self.name_error(unexpected("nothing")),
         }
@@ -311,7 +300,7 @@ impl Contender {
     }
 
     /// Processes the reply to a request that was sent to `shard`.
-    fn handle_reply(&mut self, shard: Shard, reply: Reply, last: &mut Option<LastReply>) {
+    fn handle_reply(&mut self, shard: Shard, reply: Reply) {
         let failed = |error| Some(LastReply::Failed(self.name_error(error)));
         let (reply, noted) = match reply {
             Reply::Applied {
@@ -344,7 +333,7 @@ impl Contender {
             Reply::Unknown(error) => (AcquireReply::Unknown(failure(&error)), failed(error)),
         };
         if let Some(noted) = noted {
-            self.note(noted, last);
+            self.note(noted);
         }
         let now = self.driver.context.clock.now();
         let machine = &mut self.acquisition.lock().machine;
@@ -376,22 +365,21 @@ impl Contender {
     }
 
     /// Notes the reply of the store, for this caller and for those that wait behind it.
-    fn note(&mut self, reply: LastReply, last: &mut Option<LastReply>) {
+    fn note(&mut self, reply: LastReply) {
         let mut state = self.acquisition.lock();
         let waits = state.machine.options().wait;
         state.last = Some(reply.clone());
         drop(state);
-        match &reply {
+        match reply {
             LastReply::Refused => self.reported = false,
             LastReply::Failed(error) if waits && !self.reported => {
-                self.reported = matches!(failure(error), Failure::Until(_));
+                self.reported = matches!(failure(&error), Failure::Until(_));
                 if self.reported {
                     report(|| tracing::warn!(%error, "the store grants no lock yet; waiting"));
                 }
             }
             LastReply::Failed(_) => {}
         }
-        *last = Some(reply);
     }
 
     fn name_error(&self, error: Error) -> Error {

@@ -86,7 +86,7 @@ async fn round(
             Attempt::Refused => Acquired::Refused,
             Attempt::Contends(contender, past_the_queue) => {
                 let waits = !matches!(request.wait, Wait::No);
-                match contender.run(&mut None).await {
+                match contender.run().await {
                     Ok(acquired) => unless_overtaken(driver, request, past_the_queue, acquired),
                     // It is waited for as a lock that is held.
                     Err(error) if waits && error.is_transient() => Acquired::Refused,
