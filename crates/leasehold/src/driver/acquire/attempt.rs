@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use leasehold_core::acquisition::AcquireAction;
-use leasehold_core::{Access, Claim, TokenCount};
+use leasehold_core::{Access, Claim};
 
 use super::super::hold::Hold;
 use super::super::{Driver, shares};
 use super::{AcquireRequest, Acquired, Contender};
 use crate::Result;
-use crate::store::{Request, Shard};
 
 /// Acquires a lock without waiting, past the queue if there is one.
 pub(super) async fn try_acquire(
@@ -21,7 +19,7 @@ pub(super) async fn try_acquire(
     };
     // A shutdown does not find it in the queue.
     let _call = driver.releases.call();
-    let acquired = contender.run().await?;
+    let acquired = Box::pin(contender.run()).await?;
     Ok(unless_overtaken(driver, request, past_the_queue, acquired))
 }
 
@@ -68,21 +66,4 @@ pub(super) fn before_the_queue(driver: &Arc<Driver>, request: &AcquireRequest) -
         driver.shares.end_window(key);
     }
     None
-}
-
-impl Contender {
-    /// Starts the acquisition. Returns its first request, and the shard that it is for, unless that is not due yet.
-    pub(super) fn first_request(&self, tokens: TokenCount) -> Option<(Shard, Request)> {
-        let driver = &self.driver;
-        let (now, shard) = (driver.context.clock.now(), driver.context.shard(&self.key));
-        let action = {
-            let machine = &mut self.acquisition.lock().machine;
-            machine.start(driver.next_lease(), tokens);
-            machine.poll(now, shard.0)
-        };
-        match action {
-            AcquireAction::Acquire(op) => Some((shard, self.request(op))),
-            _ => None,
-        }
-    }
 }

@@ -124,7 +124,7 @@ async fn acquire_in_turn(driver: &Arc<Driver>, request: &AcquireRequest) -> Resu
                 }
             }
         };
-        return contender.run().await;
+        return Box::pin(contender.run()).await;
     }
 }
 
@@ -138,7 +138,7 @@ fn no_reply_in_time(driver: &Driver, key: &Key) -> Error {
 async fn ask(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
     let contender = Contender::new(driver, request, false, None);
     let _call = driver.releases.call();
-    contender.run().await
+    Box::pin(contender.run()).await
 }
 
 /// The task at the head of a local queue, which sends its requests to the store.
@@ -206,12 +206,9 @@ impl Contender {
 
     /// Sends requests until the lock is granted, or until the caller does not wait (any longer).
     ///
-    /// Boxed, because the futures around it are copied to where they are polled, also for a task that is handed a lease.
-    fn run(self) -> impl Future<Output = Result<Acquired>> + Send {
-        Box::pin(self.contend())
-    }
-
-    async fn contend(mut self) -> Result<Acquired> {
+    /// Its callers box it, because the futures around it are copied to where they are polled, also for a task that is
+    /// handed a lease.
+    async fn run(mut self) -> Result<Acquired> {
         let (driver, acquisition) = (Arc::clone(&self.driver), Arc::clone(&self.acquisition));
         let (clock, options) = (&*driver.context.clock, &acquisition.options);
         if let Some((shard, posted)) = self.posted.take() {
@@ -226,14 +223,7 @@ impl Contender {
             let action = acquisition.lock().machine.poll(now, shard.0);
             let _call = matches!(action, AcquireAction::Granted(_)).then_some(call);
             match action {
-                AcquireAction::NewLease => {
-                    // A lease on a lock that others may also hold is not handed off.
-                    let hands_off = !options.is_shared();
-                    let head = self.head.as_ref().filter(|_| hands_off);
-                    let followed = head.is_some_and(Head::is_followed);
-                    let (lease, tokens) = (driver.next_lease(), tokens(&driver, followed));
-                    acquisition.lock().machine.start(lease, tokens);
-                }
+                AcquireAction::NewLease => self.start(),
                 AcquireAction::Acquire(op) => {
                     driver.check_open(&self.key)?;
                     report(|| tracing::debug!(lock = self.key.name.as_str(), "lock requested"));
@@ -279,6 +269,32 @@ impl Contender {
                 AcquireAction::Refused => return Ok(Acquired::Refused),
                 AcquireAction::Failed => return Err(self.last_failure()),
             }
+        }
+    }
+
+    /// Names a new lease id for the next requests. If others of this process wait behind it, the lease is handed off to
+    /// them, each time with a larger token.
+    fn start(&self) {
+        // A lease on a lock that others may also hold is not handed off.
+        let hands_off = !self.acquisition.options.is_shared();
+        let followed = self.head.as_ref().is_some_and(Head::is_followed);
+        let tokens = match hands_off && followed {
+            true => self.driver.handoff.tokens(),
+            false => TokenCount::MIN,
+        };
+        let lease = self.driver.next_lease();
+        self.acquisition.lock().machine.start(lease, tokens);
+    }
+
+    /// Starts the acquisition. Returns its first request, and the shard that it is for, unless that is not due yet.
+    fn first_request(&self) -> Option<(Shard, Request)> {
+        let context = &self.driver.context;
+        let (now, shard) = (context.clock.now(), context.shard(&self.key));
+        self.start();
+        let action = self.acquisition.lock().machine.poll(now, shard.0);
+        match action {
+            AcquireAction::Acquire(op) => Some((shard, self.request(op))),
+            _ => None,
         }
     }
 
@@ -479,17 +495,16 @@ impl Head<LeaseQueues> {
         release: impl FnOnce() -> Request,
     ) -> Option<oneshot::Receiver<Reply>> {
         let mut first = None;
-        let next = self.next(|options, followed| {
+        let next = self.next(|options, _| {
             let acquisition = new_acquisition(driver, key, options, true);
             // This process has held the lock until now.
             acquisition.lock().last = Some(LastReply::Refused);
-            first = Some((Arc::clone(&acquisition), followed));
+            first = Some(Arc::clone(&acquisition));
             Some(HeadState::Acquiring(acquisition))
         });
-        let ((head, next), (acquisition, followed)) = next.zip(first)?;
+        let ((head, next), acquisition) = next.zip(first)?;
         let mut contender = Contender::of(driver, key, acquisition, Some(head));
-        let first = contender.first_request(tokens(driver, followed));
-        let released = match first {
+        let released = match contender.first_request() {
             Some((shard, acquire)) => {
                 let [released, posted] = driver.batcher.post_both([release(), acquire]);
                 contender.posted = Some((shard, posted));
@@ -527,15 +542,6 @@ fn machine_options(
         replicated: options.durability.is_replicated(),
         idempotent: driver.context.idempotent,
         longest_poll: driver.context.longest_poll,
-    }
-}
-
-/// How many tokens a lease needs: if others of this process wait, it is handed off to them, each time with a
-/// larger token.
-fn tokens(driver: &Driver, followed: bool) -> TokenCount {
-    match followed {
-        true => driver.handoff.tokens(),
-        false => TokenCount::MIN,
     }
 }
 

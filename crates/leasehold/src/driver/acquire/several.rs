@@ -6,8 +6,6 @@
 
 use std::sync::Arc;
 
-use leasehold_core::TokenCount;
-
 use super::super::Driver;
 use super::super::hold::Hold;
 use super::attempt::{attempt, before_the_queue, unless_overtaken};
@@ -86,7 +84,7 @@ async fn round(
             Attempt::Refused => Acquired::Refused,
             Attempt::Contends(contender, past_the_queue) => {
                 let waits = !matches!(request.wait, Wait::No);
-                match contender.run().await {
+                match Box::pin(contender.run()).await {
                     Ok(acquired) => unless_overtaken(driver, request, past_the_queue, acquired),
                     // It is waited for as a lock that is held.
                     Err(error) if waits && error.is_transient() => Acquired::Refused,
@@ -118,7 +116,7 @@ fn begin(driver: &Arc<Driver>, requests: &[AcquireRequest]) -> Result<Vec<Attemp
             attempts.push(Attempt::Refused);
             continue;
         };
-        if let Some((shard, first)) = contender.first_request(TokenCount::MIN) {
+        if let Some((shard, first)) = contender.first_request() {
             posted.push(first);
             shards.push((position, shard));
         }
