@@ -214,28 +214,16 @@ impl<L: QueueKind> Head<L> {
         suits(&first.get().info).then(|| first.remove())
     }
 
-    /// Takes the next task out of the queue. `state` gets the info of that task and whether others wait behind
-    /// it, and returns the new state of the head; `None` keeps the state. Returns `None` if no task waits: the
-    /// queue is then removed.
-    pub(crate) fn next(
-        mut self,
-        state: impl FnOnce(&L::Info, bool) -> Option<L::HeadState>,
-    ) -> Option<(Self, Waiter<L>)> {
+    /// Takes the next task out of the queue. Returns `None` if no task waits: the queue is then removed.
+    pub(crate) fn next(mut self) -> Option<(Self, Waiter<L>)> {
         let key = self.key.take()?;
         let next = {
             let mut table = lock(&self.queues);
-            let queue = table.queues.get_mut(&key)?;
-            let first = queue
-                .waiting
-                .as_mut()
-                .and_then(|waiting| waiting.pop_first());
-            let Some((_, next)) = first else {
+            let waiting = table.queues.get_mut(&key)?.waiting.as_mut();
+            let Some((_, next)) = waiting.and_then(|waiting| waiting.pop_first()) else {
                 table.queues.remove(&key);
                 return None;
             };
-            if let Some(state) = state(&next.info, queue.is_followed()) {
-                queue.head = Some(state);
-            }
             next
         };
         self.key = Some(key);
@@ -252,7 +240,7 @@ impl<L: QueueKind> Drop for Head<L> {
             queues: Arc::clone(&self.queues),
             key: Some(key),
         };
-        if let Some((head, next)) = head.next(|_, _| None) {
+        if let Some((head, next)) = head.next() {
             // A task that was cancelled meanwhile drops the turn again, which passes it on to the next.
             drop(next.wake(head.into()));
         }

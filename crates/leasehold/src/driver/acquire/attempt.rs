@@ -33,7 +33,8 @@ pub(super) fn attempt(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<
     if past_the_queue && !store_decides && driver.holds(key) {
         return None;
     }
-    Some((Contender::new(driver, request, false, head), past_the_queue))
+    let contender = Contender::new(driver, key, options, head, false);
+    Some((contender, past_the_queue))
 }
 
 /// The result of an attempt. Those in the queue may not have sent their request yet, and come first.

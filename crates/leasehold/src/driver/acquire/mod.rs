@@ -92,10 +92,11 @@ pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> R
 
 /// Joins the queue of this process, and contends at its head.
 async fn acquire_in_turn(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
+    let AcquireRequest { key, options, .. } = request;
     loop {
-        let queues = driver.queues.of(request.options.claim.kind());
-        let contender = match queues.enter(&request.key, request.options.clone()) {
-            Entry::Head(head) => Contender::new(driver, request, true, Some(head)),
+        let queues = driver.queues.of(options.claim.kind());
+        let contender = match queues.enter(key, options.clone()) {
+            Entry::Head(head) => Contender::new(driver, key, options, Some(head), true),
             Entry::QueuedTask(mut waiting) => {
                 let turn = waiting.wait().await;
                 // Those before this task may have a read lease by now.
@@ -106,7 +107,9 @@ async fn acquire_in_turn(driver: &Arc<Driver>, request: &AcquireRequest) -> Resu
                 }
                 match turn {
                     Some(Turn::Hold(hold)) => return Ok(Acquired::Held(hold, None)),
-                    Some(Turn::Head(head)) => Contender::new(driver, request, true, Some(head)),
+                    Some(Turn::Head(head)) => {
+                        Contender::new(driver, key, options, Some(head), true)
+                    }
                     Some(Turn::Contend(contender)) => {
                         contender.take_over(request.since)?;
                         *contender
@@ -118,8 +121,8 @@ async fn acquire_in_turn(driver: &Arc<Driver>, request: &AcquireRequest) -> Resu
                     },
                     // The queues were closed.
                     None => {
-                        driver.check_open(&request.key)?;
-                        Contender::new(driver, request, true, None)
+                        driver.check_open(key)?;
+                        Contender::new(driver, key, options, None, true)
                     }
                 }
             }
@@ -136,7 +139,7 @@ fn no_reply_in_time(driver: &Driver, key: &Key) -> Error {
 
 /// Asks the store for the run of a task that has left the queue, because a run of its slot was completed.
 async fn ask(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
-    let contender = Contender::new(driver, request, false, None);
+    let contender = Contender::new(driver, &request.key, &request.options, None, false);
     let _call = driver.releases.call();
     Box::pin(contender.run()).await
 }
@@ -159,26 +162,19 @@ pub(crate) struct Contender {
 impl Contender {
     /// A contender with a new acquisition, which becomes the state of the head. If the caller does not wait, the first
     /// refusal is final.
-    pub(crate) fn new(
+    fn new(
         driver: &Arc<Driver>,
-        request: &AcquireRequest,
-        waits: bool,
+        key: &Key,
+        options: &AcquireOptions,
         head: Option<Head<LeaseQueues>>,
+        waits: bool,
     ) -> Self {
-        let acquisition = new_acquisition(driver, &request.key, &request.options, waits);
+        let (backoff, now) = (driver.backoff(key), driver.context.clock.now());
+        let machine = Acquisition::new(machine_options(driver, options, waits), backoff, now);
+        let acquisition = Arc::new(SharedAcquisition::new(options.clone(), machine, None));
         let state = HeadState::Acquiring(Arc::clone(&acquisition));
         let before = head.as_ref().and_then(|head| head.set_state(state));
         acquisition.lock().last = before.and_then(|state| state.last_reply());
-        Self::of(driver, &request.key, acquisition, head)
-    }
-
-    /// A contender with an acquisition that is the state of the head already.
-    fn of(
-        driver: &Arc<Driver>,
-        key: &Key,
-        acquisition: Arc<SharedAcquisition>,
-        head: Option<Head<LeaseQueues>>,
-    ) -> Self {
         Self {
             driver: Arc::clone(driver),
             key: key.clone(),
@@ -452,36 +448,35 @@ impl Contender {
 
 impl Drop for Contender {
     fn drop(&mut self) {
+        let driver = Arc::clone(&self.driver);
         // Before a shutdown no longer finds its acquisition.
-        let _call = self.driver.releases.call();
-        let Some(head) = self.head.take() else {
+        let _call = driver.releases.call();
+        let Some((head, next)) = self.head.take().and_then(Head::next) else {
             return self.abandon();
         };
         let acquisition = &self.acquisition;
         let queued = acquisition.lock().machine.is_queued();
-        let mut successor = None;
-        let next = head.next(|options, _| {
-            let next = if queued && acquisition.options == *options {
-                Arc::clone(acquisition)
-            } else {
-                let (driver, next) = (&self.driver, options.clone());
-                let machine = machine_options(driver, options, true);
-                Arc::new(acquisition.successor(next, machine, driver.context.clock.now()))
-            };
-            successor = Some(Arc::clone(&next));
-            Some(HeadState::Acquiring(next))
-        });
-        let goes_on = |next: &Arc<SharedAcquisition>| Arc::ptr_eq(next, acquisition);
-        // The next request must not overtake the release.
-        if !successor.as_ref().is_some_and(goes_on) {
+        let acquisition = if queued && acquisition.options == next.info {
+            Arc::clone(acquisition)
+        } else {
+            // The next request must not overtake the release.
             self.abandon();
-        }
-        if let Some(((head, next), successor)) = next.zip(successor) {
-            let mut contender = Self::of(&self.driver, &self.key, successor, Some(head));
-            contender.reported = self.reported;
-            // A task that was cancelled meanwhile drops the turn again, which passes it on to the next.
-            drop(next.wake(Turn::Contend(Box::new(contender))));
-        }
+            let options = machine_options(&self.driver, &next.info, true);
+            let now = self.driver.context.clock.now();
+            let successor = Arc::new(acquisition.successor(next.info.clone(), options, now));
+            head.set_state(HeadState::Acquiring(Arc::clone(&successor)));
+            successor
+        };
+        let contender = Self {
+            driver: Arc::clone(&driver),
+            key: self.key.clone(),
+            head: Some(head),
+            acquisition,
+            posted: None,
+            reported: self.reported,
+        };
+        // A task that was cancelled meanwhile drops the turn again, which passes it on to the next.
+        drop(next.wake(Turn::Contend(Box::new(contender))));
     }
 }
 
@@ -494,16 +489,8 @@ impl Head<LeaseQueues> {
         key: &Key,
         release: impl FnOnce() -> Request,
     ) -> Option<oneshot::Receiver<Reply>> {
-        let mut first = None;
-        let next = self.next(|options, _| {
-            let acquisition = new_acquisition(driver, key, options, true);
-            // This process has held the lock until now.
-            acquisition.lock().last = Some(LastReply::Refused);
-            first = Some(Arc::clone(&acquisition));
-            Some(HeadState::Acquiring(acquisition))
-        });
-        let ((head, next), acquisition) = next.zip(first)?;
-        let mut contender = Contender::of(driver, key, acquisition, Some(head));
+        let (head, next) = self.next()?;
+        let mut contender = Contender::new(driver, key, &next.info, Some(head), true);
         let released = match contender.first_request() {
             Some((shard, acquire)) => {
                 let [released, posted] = driver.batcher.post_both([release(), acquire]);
@@ -516,17 +503,6 @@ impl Head<LeaseQueues> {
         drop(next.wake(Turn::Contend(Box::new(contender))));
         Some(released)
     }
-}
-
-fn new_acquisition(
-    driver: &Driver,
-    key: &Key,
-    options: &AcquireOptions,
-    wait: bool,
-) -> Arc<SharedAcquisition> {
-    let (backoff, now) = (driver.backoff(key), driver.context.clock.now());
-    let machine = Acquisition::new(machine_options(driver, options, wait), backoff, now);
-    Arc::new(SharedAcquisition::new(options.clone(), machine, None))
 }
 
 fn machine_options(
