@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use leasehold_core::read_window::{Joining, SHARE_TIME};
-use leasehold_core::{Grant, Instant, LeaseId, ReadWindow, Token};
+use leasehold_core::{Access, Claim, Grant, Instant, LeaseId, ReadWindow, Token};
 use tokio::sync::Notify;
 
 use super::Driver;
@@ -165,8 +165,15 @@ impl Shares {
     }
 }
 
-/// Joins the readers of this process. `None`: there are none, or no longer.
+/// Joins the readers of this process, for a reader. A writer ends that they share a lease. `None`: there are no readers
+/// to join, or no longer.
 pub(super) fn join(driver: &Arc<Driver>, key: &Key, options: &AcquireOptions) -> Option<Hold> {
+    if options.claim == Claim::Access(Access::Write) {
+        driver.shares.end_window(key);
+    }
+    if !options.is_reader() {
+        return None;
+    }
     let now = driver.context.clock.now();
     let (lease, joining) = {
         let mut table = lock(&driver.shares.0);

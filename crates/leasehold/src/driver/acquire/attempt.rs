@@ -1,11 +1,8 @@
-//! Attempts that do not wait, and what needs no request: readers that join others of their process.
+//! Attempts that do not wait.
 
 use std::sync::Arc;
 
-use leasehold_core::{Access, Claim};
-
-use super::super::hold::Hold;
-use super::super::{Driver, shares};
+use super::super::Driver;
 use super::{AcquireRequest, Acquired, Contender};
 use crate::Result;
 
@@ -55,16 +52,4 @@ pub(super) fn unless_overtaken(
         Acquired::Held(..) if past_the_queue && overtakes() => Acquired::Refused,
         acquired => acquired,
     }
-}
-
-/// Joins the readers of this process, or ends that they share a lease, for a writer.
-pub(super) fn before_the_queue(driver: &Arc<Driver>, request: &AcquireRequest) -> Option<Hold> {
-    let AcquireRequest { key, options, .. } = request;
-    if options.is_reader() {
-        return shares::join(driver, key, options);
-    }
-    if options.claim == Claim::Access(Access::Write) {
-        driver.shares.end_window(key);
-    }
-    None
 }

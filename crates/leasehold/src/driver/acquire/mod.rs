@@ -18,7 +18,7 @@ use leasehold_core::record::Run;
 use leasehold_core::{Annotation, Instant, Op, Outcome, StoreTime, TokenCount};
 use tokio::sync::oneshot;
 
-use self::attempt::{before_the_queue, try_acquire};
+use self::attempt::try_acquire;
 use self::wakeup::{LastReply, SharedAcquisition};
 use super::active_lease::ActiveLease;
 use super::batcher;
@@ -26,7 +26,7 @@ use super::context::AcquireOptions;
 use super::hold::Hold;
 use super::local_queue::{Entry, Head};
 use super::primitives::report;
-use super::{Driver, HeadState, LeaseQueues, Turn, release};
+use super::{Driver, HeadState, LeaseQueues, Turn, release, shares};
 use crate::store::{Key, Reply, Request, Shard, WakeupMode};
 use crate::{Error, ErrorKind, Result};
 
@@ -65,7 +65,7 @@ pub(crate) enum Acquired {
 pub(crate) async fn acquire(driver: &Arc<Driver>, request: &AcquireRequest) -> Result<Acquired> {
     // Before anything is waited for: in a fork of the process, no task runs.
     driver.check_open(&request.key)?;
-    if let Some(hold) = before_the_queue(driver, request) {
+    if let Some(hold) = shares::join(driver, &request.key, &request.options) {
         return Ok(Acquired::Held(hold, None));
     }
     if let Wait::No = request.wait {
@@ -101,7 +101,7 @@ async fn acquire_in_turn(driver: &Arc<Driver>, request: &AcquireRequest) -> Resu
                 let turn = waiting.wait().await;
                 // Those before this task may have a read lease by now.
                 if let Some(Turn::Head(_) | Turn::Contend(_)) = turn
-                    && let Some(hold) = before_the_queue(driver, request)
+                    && let Some(hold) = shares::join(driver, key, options)
                 {
                     return Ok(Acquired::Held(hold, None));
                 }
@@ -425,7 +425,7 @@ impl Contender {
         let hold = Hold::begin(driver, lease, hold, now);
         if options.is_reader() && head.as_ref().is_some_and(Head::is_followed) {
             // Those behind it find the lease even if this hold ends before they are polled.
-            drop(super::shares::join(driver, &self.key, options));
+            drop(shares::join(driver, &self.key, options));
         }
         // The client was shut down meanwhile: the hold is dropped, which releases it.
         driver.check_shutdown(&self.key)?;

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use super::super::Driver;
 use super::super::hold::Hold;
-use super::attempt::{attempt, before_the_queue, unless_overtaken};
+use super::super::{Driver, shares};
+use super::attempt::{attempt, unless_overtaken};
 use super::{AcquireRequest, Acquired, Contender, Wait, no_reply_in_time};
 use crate::Result;
 use crate::store::{Request, Shard};
@@ -108,7 +108,7 @@ fn begin(driver: &Arc<Driver>, requests: &[AcquireRequest]) -> Result<Vec<Attemp
     let (mut posted, mut shards): (Vec<Request>, Vec<(usize, Shard)>) = Default::default();
     for (position, request) in requests.iter().enumerate() {
         driver.check_open(&request.key)?;
-        if let Some(hold) = before_the_queue(driver, request) {
+        if let Some(hold) = shares::join(driver, &request.key, &request.options) {
             attempts.push(Attempt::Joined(hold));
             continue;
         }
