@@ -384,6 +384,61 @@ impl Mutex {
         }
     }
 
+    /// Acquires the lock, or a part of it, unless the run of a job that it is for is complete.
+    pub(super) async fn acquire_for(
+        &self,
+        claim: Claim,
+        run: Option<Arc<RunRequest>>,
+        wait: Wait,
+    ) -> Result<Acquired> {
+        let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
+        let request = self.request(claim, run, wait);
+        // Pinned here, so that it is copied nowhere.
+        let acquired = pin!(async {
+            let owner = match self.owner {
+                LockOwner::Current => owner::current(),
+                LockOwner::Named(owner) => Some(owner),
+                LockOwner::Nobody => None,
+            };
+            let acquired = match owner {
+                Some(owner) => reenter::acquire(&self.driver, owner, &request).await?,
+                None => acquire::acquire(&self.driver, &request).await?,
+            };
+            #[cfg(feature = "watchdog")]
+            if let Acquired::Held(hold, _) = &acquired {
+                self.watched(hold).await?;
+            }
+            Ok(acquired)
+        });
+        let acquired: Result<_> = acquired.await;
+        match (&acquired, wait) {
+            (Ok(Acquired::Held(hold, _)), _) => {
+                let waited = self.driver.context.clock.now().since(request.since);
+                report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
+                self.begin_min_hold(hold);
+            }
+            (Ok(Acquired::Complete(_)), _) => {}
+            (Ok(Acquired::Refused), Wait::No) => AcquireFailure::Refused.count(),
+            (Ok(Acquired::Refused), _) => AcquireFailure::Timeout.count(),
+            (Err(_), _) => AcquireFailure::Error.count(),
+        }
+        acquired
+    }
+
+    /// The request of a caller that begins to wait now.
+    fn request(&self, claim: Claim, run: Option<Arc<RunRequest>>, wait: Wait) -> AcquireRequest {
+        AcquireRequest {
+            key: self.key.clone(),
+            options: AcquireOptions {
+                claim,
+                run,
+                ..self.options.clone()
+            },
+            wait,
+            since: self.driver.context.clock.now(),
+        }
+    }
+
     /// Waits until a watchdog watches a lease that was granted, if one has to.
     #[cfg(feature = "watchdog")]
     pub(super) async fn watched(&self, hold: &Hold) -> Result<()> {
@@ -405,57 +460,6 @@ impl Mutex {
             true => Wait::No,
             false => Wait::Until(self.driver.context.clock.now().after(timeout)),
         }
-    }
-
-    /// Acquires the lock, or a part of it, unless the run of a job that it is for is complete.
-    pub(super) async fn acquire_for(
-        &self,
-        claim: Claim,
-        run: Option<Arc<RunRequest>>,
-        wait: Wait,
-    ) -> Result<Acquired> {
-        let _waiter = (!matches!(wait, Wait::No)).then(WaiterMetric::begin);
-        let begun = self.driver.context.clock.now();
-        // Pinned here, so that it is copied nowhere.
-        let acquired = pin!(async {
-            let request = AcquireRequest {
-                key: self.key.clone(),
-                options: AcquireOptions {
-                    claim,
-                    run,
-                    ..self.options.clone()
-                },
-                wait,
-                since: begun,
-            };
-            let owner = match self.owner {
-                LockOwner::Current => owner::current(),
-                LockOwner::Named(owner) => Some(owner),
-                LockOwner::Nobody => None,
-            };
-            let acquired = match owner {
-                Some(owner) => reenter::acquire(&self.driver, owner, &request).await?,
-                None => acquire::acquire(&self.driver, &request).await?,
-            };
-            #[cfg(feature = "watchdog")]
-            if let Acquired::Held(hold, _) = &acquired {
-                self.watched(hold).await?;
-            }
-            Ok(acquired)
-        });
-        let acquired: Result<_> = acquired.await;
-        match (&acquired, wait) {
-            (Ok(Acquired::Held(hold, _)), _) => {
-                let waited = self.driver.context.clock.now().since(begun);
-                report(|| metrics::histogram!("leasehold_acquire_wait_seconds").record(waited));
-                self.begin_min_hold(hold);
-            }
-            (Ok(Acquired::Complete(_)), _) => {}
-            (Ok(Acquired::Refused), Wait::No) => AcquireFailure::Refused.count(),
-            (Ok(Acquired::Refused), _) => AcquireFailure::Timeout.count(),
-            (Err(_), _) => AcquireFailure::Error.count(),
-        }
-        acquired
     }
 
     /// Names the lock and the store in an error.

@@ -22,11 +22,6 @@ impl LockRequest {
     }
 
     pub(crate) fn request(&self, wait: Wait) -> AcquireRequest {
-        AcquireRequest {
-            key: self.mutex.key.clone(),
-            options: self.mutex.options.clone(),
-            wait,
-            since: self.mutex.driver.context.clock.now(),
-        }
+        self.mutex.request(self.mutex.options.claim, None, wait)
     }
 }
