@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::acquisition::POLL_MAX;
 use leasehold_core::record::LeaseKind;
-use leasehold_core::{Acquire, Op, Removal, Slot, Ttl};
+use leasehold_core::{Acquire, Name, Op, Removal, Slot, Ttl};
 
 use super::event::WakeupMode;
 use super::request::{Reply, Request};
@@ -161,11 +161,10 @@ impl StoreKind {
     }
 
     /// Checks that this store has what a request needs.
-    pub(super) fn check_request(self, request: &Request, store: &impl fmt::Display) -> Result<()> {
+    fn check_request(self, request: &Request, store: &impl fmt::Display) -> Result<()> {
         let needed = needed(request).into_iter().flatten();
         let mut checked = needed.map(|feature| self.check(feature, store));
-        let checked = checked.find(Result::is_err).unwrap_or(Ok(()));
-        checked.map_err(|error| error.for_lock(&request.key.name))
+        checked.find(Result::is_err).unwrap_or(Ok(()))
     }
 
     /// Checks that this store has what a query needs.
@@ -187,28 +186,34 @@ impl StoreKind {
         })
     }
 
-    /// Rejects the requests of a batch that need what this store refuses, and applies the others.
+    /// Rejects the requests of a batch that need what this store refuses, and applies the others. An error names the lock
+    /// and the store.
     pub(super) async fn apply<F: Future<Output = Vec<Reply>>>(
         self,
         batch: Vec<Request>,
         store: &impl fmt::Display,
         apply: impl FnOnce(Vec<Request>) -> F,
     ) -> Vec<Reply> {
+        let names: Vec<_> = batch.iter().map(|it| it.key.name.clone()).collect();
         let check = |request| self.check_request(request, store);
-        if batch.iter().all(|request| check(request).is_ok()) {
-            return apply(batch).await;
-        }
-        let checked: Vec<_> = batch.iter().map(check).collect();
-        let accepted = batch.into_iter().zip(&checked);
-        let accepted = accepted.filter_map(|(request, checked)| checked.is_ok().then_some(request));
-        let mut applied = apply(accepted.collect()).await.into_iter();
-        let replies = checked.into_iter();
-        replies
-            .filter_map(|checked| match checked {
+        let replies: Vec<_> = if batch.iter().all(|request| check(request).is_ok()) {
+            apply(batch).await
+        } else {
+            let checked: Vec<_> = batch.iter().map(check).collect();
+            let accepted = batch.into_iter().zip(&checked);
+            let accepted =
+                accepted.filter_map(|(request, checked)| checked.is_ok().then_some(request));
+            let mut applied = apply(accepted.collect()).await.into_iter();
+            let replies = checked.into_iter().filter_map(|checked| match checked {
                 Ok(()) => applied.next(),
                 Err(error) => Some(Reply::Rejected(error)),
-            })
-            .collect()
+            });
+            replies.collect()
+        };
+        let named = |(reply, name): (Reply, &Name)| {
+            reply.map_error(|error| error.for_lock(name).at_store(store))
+        };
+        replies.into_iter().zip(&names).map(named).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use leasehold_core::{ClientId, Name};
+use leasehold_core::ClientId;
 
 use super::api::private::Sealed;
 use super::api::{
@@ -47,21 +47,6 @@ impl<B: Backend> RuleStore<B> {
         &self.backend
     }
 
-    async fn transact(&self, batch: Vec<Request>) -> Vec<Reply> {
-        if batch.is_empty() {
-            return Vec::new();
-        }
-        let names: Vec<_> = batch.iter().map(|it| it.key.name.clone()).collect();
-        let transacted = self.backend.transact(Work::new(&self.hub, batch)).await;
-        let replies = transacted
-            .unwrap_or_else(|error| vec![Reply::Unknown(error); names.len()])
-            .into_iter();
-        let named = |(reply, name): (Reply, &Name)| {
-            reply.map_error(|error| error.for_lock(name).at_store(self))
-        };
-        replies.zip(&names).map(named).collect()
-    }
-
     async fn read_page(&self, query: Query) -> Result<Page> {
         self.capabilities().kind.check_query(&query, self)?;
         let key = match &query {
@@ -98,7 +83,14 @@ impl<B: Backend> Store for RuleStore<B> {
 
     fn apply(&self, batch: Vec<Request>) -> BoxFuture<'_, Vec<Reply>> {
         let kind = self.capabilities().kind;
-        Box::pin(kind.apply(batch, self, |batch| self.transact(batch)))
+        Box::pin(kind.apply(batch, self, move |batch| async move {
+            let count = batch.len();
+            if count == 0 {
+                return Vec::new();
+            }
+            let transacted = self.backend.transact(Work::new(&self.hub, batch)).await;
+            transacted.unwrap_or_else(|error| vec![Reply::Unknown(error); count])
+        }))
     }
 
     fn read(&self, query: Query) -> BoxFuture<'_, Result<Page>> {

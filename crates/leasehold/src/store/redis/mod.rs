@@ -173,12 +173,8 @@ impl RedisStore {
         }
         // A request whose reply is missing may have been applied.
         let unknown = || Reply::Unknown(errors::invalid_reply());
-        let replies = replies.into_iter().zip(&keys);
-        let named = |(reply, key): (Option<Reply>, &Key)| {
-            let reply = reply.unwrap_or_else(unknown);
-            reply.map_error(|error| error.for_lock(&key.name).at_store(self))
-        };
-        replies.map(named).collect()
+        let replies = replies.into_iter();
+        replies.map(|reply| reply.unwrap_or_else(unknown)).collect()
     }
 
     /// Applies requests whose grants and renewals take effect once replicas have acknowledged them.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::RedlockStore;
 use super::master::Master;
 use super::pending_request::PendingRequest;
-use crate::store::api::{BoxFuture, Key, Reply, Request};
+use crate::store::api::{BoxFuture, Reply, Request};
 use crate::store::redis::errors::is_not_admitted;
 
 /// The wait limit of one phase of an acquisition: this fraction of the ttl, within these bounds. If the
@@ -41,9 +41,9 @@ type Addressed = (usize, (Masters, Request));
 type Calls = FuturesUnordered<BoxFuture<'static, MasterReplies>>;
 
 impl RedlockStore {
-    /// Sends a batch to all masters. Returns the reply to each request, with its key. Calls that are still in flight
-    /// then continue in the background.
-    pub(super) async fn broadcast(&self, batch: Vec<Request>) -> Vec<(Key, Reply)> {
+    /// Sends a batch to all masters. Returns the reply to each request. Calls that are still in flight then continue in
+    /// the background.
+    pub(super) async fn broadcast(&self, batch: Vec<Request>) -> Vec<Reply> {
         if batch.is_empty() {
             return Vec::new();
         }
@@ -65,9 +65,9 @@ impl RedlockStore {
             request.note_leftover(&self.leases);
         }
         finish_in_background(calls);
-        let replies = pending.into_iter();
+        let replies = pending.iter();
         replies
-            .map(|request| request.into_reply(|namespace| self.admission.kept_out(namespace)))
+            .map(|request| request.reply(|namespace| self.admission.kept_out(namespace)))
             .collect()
     }
 

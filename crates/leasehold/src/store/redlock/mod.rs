@@ -178,9 +178,8 @@ impl RedlockStore {
             let places: Vec<_> = (0..batch.len()).filter(open).collect();
             let requests = places.iter().map(|place| batch[*place].clone());
             let decided = self.broadcast(requests.collect()).await;
-            for (place, (key, reply)) in places.into_iter().zip(decided) {
-                let named = |error: Error| error.for_lock(&key.name).at_store(&self.url);
-                replies[place] = Some(reply.map_error(named));
+            for (place, reply) in places.into_iter().zip(decided) {
+                replies[place] = Some(reply);
             }
         }
         replies.into_iter().flatten().collect()
@@ -199,8 +198,7 @@ impl RedlockStore {
                  for all programs",
                 self.longest
             );
-            let error = Error::new(ErrorKind::InvalidConfig, message);
-            error.for_lock(&request.key.name).at_store(&self.url)
+            Error::new(ErrorKind::InvalidConfig, message)
         })
     }
 }

@@ -8,7 +8,7 @@ use leasehold_core::{LeaseId, Namespace, Op, Token};
 
 use super::leases::Leases;
 use super::no_quorum::no_quorum;
-use crate::store::api::{Key, Reply, Request};
+use crate::store::api::{Reply, Request};
 use crate::store::redis::errors::is_not_admitted;
 use crate::{Error, ErrorKind};
 
@@ -122,21 +122,17 @@ impl PendingRequest {
     }
 
     /// The reply. `kept_out` is how long until enough masters of a namespace are admitted.
-    pub(super) fn into_reply(
-        self,
-        kept_out: impl Fn(&Namespace) -> Option<Duration>,
-    ) -> (Key, Reply) {
+    pub(super) fn reply(&self, kept_out: impl Fn(&Namespace) -> Option<Duration>) -> Reply {
         let no_quorum = || {
             let not_admitted = self.errors.iter().any(is_not_admitted);
             let wait = not_admitted.then(|| kept_out(self.namespace()));
             no_quorum(self.size, &self.errors, wait.flatten())
         };
-        let reply = match self.tally.reply() {
+        match self.tally.reply() {
             quorum::Reply::Applied { outcome, now } => Reply::Applied { outcome, now },
             quorum::Reply::Rejected => Reply::Rejected(no_quorum()),
             quorum::Reply::Unknown => Reply::Unknown(no_quorum()),
-        };
-        (self.request.key, reply)
+        }
     }
 
     fn addressed(&self, Addressed { op, to }: Addressed) -> (Masters, Request) {
