@@ -95,36 +95,32 @@ async fn acquire_in_turn(driver: &Arc<Driver>, request: &AcquireRequest) -> Resu
     let AcquireRequest { key, options, .. } = request;
     loop {
         let queues = driver.queues.of(options.claim.kind());
-        let contender = match queues.enter(key, options.clone()) {
-            Entry::Head(head) => Contender::new(driver, key, options, Some(head), true),
-            Entry::QueuedTask(mut waiting) => {
-                let turn = waiting.wait().await;
-                // Those before this task may have a read lease by now.
-                if let Some(Turn::Head(_) | Turn::Contend(_)) = turn
-                    && let Some(hold) = shares::join(driver, key, options)
-                {
-                    return Ok(Acquired::Held(hold, None));
-                }
-                match turn {
-                    Some(Turn::Hold(hold)) => return Ok(Acquired::Held(hold, None)),
-                    Some(Turn::Head(head)) => {
-                        Contender::new(driver, key, options, Some(head), true)
-                    }
-                    Some(Turn::Contend(contender)) => {
-                        contender.take_over(request.since)?;
-                        *contender
-                    }
-                    Some(Turn::Ask) => match ask(driver, request).await {
-                        Ok(Acquired::Refused) => continue,
-                        Err(error) if error.is_transient() => continue,
-                        asked => return asked,
-                    },
-                    // The queues were closed.
-                    None => {
-                        driver.check_open(key)?;
-                        Contender::new(driver, key, options, None, true)
-                    }
-                }
+        let turn = match queues.enter(key, options.clone()) {
+            Entry::Head(head) => Some(Turn::Head(head)),
+            Entry::QueuedTask(mut waiting) => waiting.wait().await,
+        };
+        // Those before this task may have a read lease by now.
+        if let Some(Turn::Head(_) | Turn::Contend(_)) = turn
+            && let Some(hold) = shares::join(driver, key, options)
+        {
+            return Ok(Acquired::Held(hold, None));
+        }
+        let contender = match turn {
+            Some(Turn::Hold(hold)) => return Ok(Acquired::Held(hold, None)),
+            Some(Turn::Head(head)) => Contender::new(driver, key, options, Some(head), true),
+            Some(Turn::Contend(contender)) => {
+                contender.take_over(request.since)?;
+                *contender
+            }
+            Some(Turn::Ask) => match ask(driver, request).await {
+                Ok(Acquired::Refused) => continue,
+                Err(error) if error.is_transient() => continue,
+                asked => return asked,
+            },
+            // The queues were closed.
+            None => {
+                driver.check_open(key)?;
+                Contender::new(driver, key, options, None, true)
             }
         };
         return Box::pin(contender.run()).await;
