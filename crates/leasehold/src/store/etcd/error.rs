@@ -89,7 +89,7 @@ const TOO_LARGE: &str =
     "the request is too large for the server; start it with --max-request-bytes=1572864 or more";
 
 /// A part of a message of etcd, and what it means.
-const KNOWN: [(&str, ErrorKind, &str); 16] = [
+const KNOWN: [(&str, ErrorKind, &str); 17] = [
     (
         "user name is empty",
         NoPassword,
@@ -135,6 +135,11 @@ const KNOWN: [(&str, ErrorKind, &str); 16] = [
     ("unhealthy cluster", Unreachable, NO_MAJORITY),
     ("server stopped", Unreachable, "the server is stopping"),
     ("not capable", Unreachable, "the server is starting"),
+    (
+        "not supported for learner",
+        Unreachable,
+        "the member is a learner; name the voting members in the store URL",
+    ),
     (
         "corrupt",
         Store,
@@ -224,6 +229,7 @@ mod tests {
             (8, "grpc: received message larger than max", Store, false),
             (3, "etcdserver: request is too large", Store, true),
             (14, "etcdserver: no leader", Unreachable, false),
+            (9, "rpc not supported for learner", Unreachable, true),
             (4, "context deadline exceeded", Unreachable, false),
             (2, "what is new", Store, false),
         ] {
