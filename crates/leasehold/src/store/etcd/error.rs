@@ -176,7 +176,8 @@ pub(super) fn described(message: &str, code: Option<u64>) -> Failed {
         Some((_, kind, advice)) => (*kind, format!("{advice} ({message})")),
         None => {
             let kind = match code {
-                Some(4 | 14) => ErrorKind::Unreachable,
+                // Those without a code of their own are of a member that stops, or is no longer the leader.
+                Some(1 | 2 | 4 | 14) => ErrorKind::Unreachable,
                 _ => ErrorKind::Store,
             };
             (
@@ -231,7 +232,8 @@ mod tests {
             (14, "etcdserver: no leader", Unreachable, false),
             (9, "rpc not supported for learner", Unreachable, true),
             (4, "context deadline exceeded", Unreachable, false),
-            (2, "what is new", Store, false),
+            (2, "not a primary lessor", Unreachable, false),
+            (13, "what is new", Store, false),
         ] {
             let failed = described(message, Some(code));
             assert_eq!(
