@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hyper::body::Bytes;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::connection::{ClusterId, Limits, Member, Stream, framed};
 use super::error::{Failed, Remedy};
@@ -23,6 +23,9 @@ use crate::{Error, ErrorKind, Result, Secret};
 
 /// The operations of a transaction. A server takes 128, by default.
 pub(super) const OPERATIONS_MAX: usize = 64;
+
+/// The time between two attempts during an election. They stay at their member, because sessions end when it is left.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The members of a cluster, one of which is used until it fails or is slow.
 pub(super) struct Cluster {
@@ -146,6 +149,7 @@ impl Cluster {
         self.process.check().map_err(Failed::certain)?;
         let body = framed(request);
         let end = Instant::now() + self.limit;
+        let stay_until = self.limits(end, true).replied;
         let mut attempts = self.members.len();
         loop {
             let nth = *self.current.borrow();
@@ -156,6 +160,19 @@ impl Cluster {
             };
             match failed.remedy {
                 Remedy::Nothing => return Err(failed),
+                Remedy::Retry => {
+                    let now = Instant::now();
+                    // What is sent just before the end may get no reply in time.
+                    let is_last = now + RETRY_INTERVAL * 2 >= end;
+                    if is_last || now >= stay_until {
+                        self.leave(nth);
+                    }
+                    if is_last {
+                        return Err(failed);
+                    }
+                    sleep(RETRY_INTERVAL).await;
+                    continue;
+                }
                 Remedy::OtherCluster => {
                     self.leave(nth);
                     return Err(failed);

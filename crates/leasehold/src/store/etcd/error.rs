@@ -22,6 +22,8 @@ pub(super) struct Failed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remedy {
     Nothing,
+    /// Nothing was applied, and the same member may accept the request in a moment.
+    Retry,
     OtherMember,
     NewToken,
     /// The member is of another cluster. Only the next call goes to another one.
@@ -81,6 +83,13 @@ const REFUSED: [u64; 8] = [3, 5, 7, 8, 9, 11, 12, 16];
 
 /// Messages with such a code behind which a write may be applied: it has exceeded the quota, or a proxy refuses a long reply.
 const APPLIED: [&str; 2] = ["database space exceeded", "larger than max"];
+
+/// Messages of refusals before anything is applied, whatever the code: during an election, or by a busy server.
+const PASSING: [&str; 3] = [
+    "etcdserver: no leader",
+    "etcdserver: too many requests",
+    "raft proposal dropped",
+];
 
 const NO_MAJORITY: &str = "no majority of the members replies; start those that are down, and check the network between \
                            them";
@@ -190,6 +199,8 @@ pub(super) fn described(message: &str, code: Option<u64>) -> Failed {
     let is_certain = code.is_some_and(|code| REFUSED.contains(&code)) && !may_be_applied;
     let remedy = if TOKEN.iter().any(|part| message.contains(part)) {
         Remedy::NewToken
+    } else if PASSING.iter().any(|part| message.contains(part)) {
+        Remedy::Retry
     } else if kind == ErrorKind::Unreachable {
         Remedy::OtherMember
     } else {
@@ -197,7 +208,7 @@ pub(super) fn described(message: &str, code: Option<u64>) -> Failed {
     };
     Failed {
         error: Error::new(kind, text),
-        is_certain: is_certain || remedy == Remedy::NewToken,
+        is_certain: is_certain || matches!(remedy, Remedy::NewToken | Remedy::Retry),
         remedy,
     }
 }
@@ -229,7 +240,9 @@ mod tests {
             (8, "etcdserver: mvcc: database space exceeded", Store, false),
             (8, "grpc: received message larger than max", Store, false),
             (3, "etcdserver: request is too large", Store, true),
-            (14, "etcdserver: no leader", Unreachable, false),
+            (14, "etcdserver: no leader", Unreachable, true),
+            (2, "etcdserver: too many requests", Unreachable, true),
+            (2, "raft proposal dropped", Unreachable, true),
             (9, "rpc not supported for learner", Unreachable, true),
             (4, "context deadline exceeded", Unreachable, false),
             (2, "not a primary lessor", Unreachable, false),

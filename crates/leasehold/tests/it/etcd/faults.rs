@@ -38,6 +38,24 @@ async fn a_member_that_is_killed_is_replaced() {
     }
 }
 
+/// A member without a leader refuses a request, which is sent again until there is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_waits_for_an_election() {
+    let mut cluster = EtcdCluster::options().start(3);
+    let store = open_patient(&format!("etcd://{}", cluster.host(0))).await;
+    granted(&*store, acquire("a", 1)).await;
+    cluster.kill9(1);
+    cluster.kill9(2);
+    eventually_async(SOON, async || {
+        let status = cluster.try_ctl(&["endpoint", "status"]);
+        status.is_ok_and(|status| status.contains("no leader"))
+    })
+    .await;
+    let renewed = tokio::spawn(async move { applied(&*store, renew("a", 1)).await });
+    cluster.restart(1);
+    assert_eq!(renewed.await.unwrap(), Outcome::Kept);
+}
+
 /// The cluster that replies first is the store. Another one grants nothing, and says what is wrong.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_of_another_cluster_is_refused() {
