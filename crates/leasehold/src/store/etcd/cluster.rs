@@ -202,11 +202,11 @@ impl Cluster {
         member.call(request, limits).await
     }
 
-    /// Uses the next member, unless another call did that.
+    /// Uses the next member, unless another call did that. The only one is used again.
     fn leave(&self, nth: usize) {
         let next = (nth + 1) % self.members.len().max(1);
         self.current.send_if_modified(|current| {
-            let is_left = *current == nth && next != nth;
+            let is_left = *current == nth;
             if is_left {
                 *current = next;
             }
@@ -264,5 +264,29 @@ impl Cluster {
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.address, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SERVICE;
+    use super::*;
+
+    fn cluster(url: &str) -> Cluster {
+        let options = OpenOptions::default();
+        let address = Address::parse(SERVICE, url, &options).unwrap();
+        Cluster::new(address, &options).unwrap()
+    }
+
+    /// The watch of a session may be on a connection that was given up.
+    #[test]
+    fn a_session_ends_when_its_member_is_left_even_if_it_is_the_only_one() {
+        for (url, next) in [("etcd://a,b", 1), ("etcd://a", 0)] {
+            let cluster = cluster(url);
+            let used = cluster.current.subscribe();
+            cluster.leave(0);
+            assert!(used.has_changed().unwrap(), "{url}");
+            assert_eq!(*used.borrow(), next);
+        }
     }
 }

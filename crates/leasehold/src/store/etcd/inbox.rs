@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::ClientId;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::cluster::{Cluster, OPERATIONS_MAX};
@@ -55,6 +55,8 @@ pub(super) struct Inbox {
 /// A session that has begun.
 pub(super) struct Session {
     lease: i64,
+    /// Changes when the member of the messages is left.
+    member: watch::Receiver<usize>,
     messages: Stream,
     registered: BTreeSet<ClientId>,
 }
@@ -73,10 +75,12 @@ impl Notifier for Inbox {
             key: self.inbox.clone().into(),
             range_end: range_end(&self.inbox),
         };
-        let watch = EventsRequest {
+        let request = EventsRequest {
             create: Some(watched),
         };
-        let mut messages = self.cluster.watch(&watch).await?;
+        // The member may be left while this session begins.
+        let member = self.cluster.current.subscribe();
+        let mut messages = self.cluster.watch(&request).await?;
         let created = timeout(PROBE, messages.next()).await;
         check(&created.map_err(|_| no_reply())??)?;
         self.put_own(lease).await?;
@@ -86,17 +90,17 @@ impl Notifier for Inbox {
         clients.set_registered(registered.clone());
         Ok(Session {
             lease,
+            member,
             messages,
             registered,
         })
     }
 
     async fn serve(&self, mut session: Session, clients: &Clients) {
-        let mut member = self.cluster.current.subscribe();
         let reason = tokio::select! {
             received = self.receive(&mut session.messages) => received,
             kept = self.keep(session.lease, session.registered, clients) => kept,
-            _ = member.changed() => Ok(()),
+            _ = session.member.changed() => Ok(()),
         };
         if let Err(error) = reason {
             tracing::debug!(%error, "the session has ended");
