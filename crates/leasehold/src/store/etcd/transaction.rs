@@ -25,6 +25,9 @@ const MESSAGES_MAX: usize = 60;
 /// The bytes of a transaction. A server takes 1.5 MiB, by default.
 const BYTES_MAX: usize = 1_000_000;
 
+/// The bytes of the comparison, the put and the read that a message costs beside its text.
+const MESSAGE_BYTES: usize = 300;
+
 /// A write, and those of its messages that travel with it.
 pub(super) struct Nested<'a> {
     /// The number of the write.
@@ -47,8 +50,9 @@ impl<'a> Nested<'a> {
     fn new((nth, write): (usize, &'a Write)) -> Self {
         let mut room = BYTES_MAX.saturating_sub(write.text.as_ref().map_or(0, String::len));
         let fits = |(_, message): &&(ClientId, String)| {
-            let fits = message.len() <= room;
-            room = room.saturating_sub(message.len());
+            let bytes = message.len() + MESSAGE_BYTES;
+            let fits = bytes <= room;
+            room = room.saturating_sub(bytes);
             fits
         };
         let messages = write.messages.iter().take(MESSAGES_MAX);
@@ -67,7 +71,8 @@ impl<'a> Nested<'a> {
 
     fn bytes(&self) -> usize {
         let text = self.write.text.as_ref().map_or(0, String::len);
-        let messages = self.messages.iter().map(|(_, message)| message.len());
+        let messages = self.messages.iter();
+        let messages = messages.map(|(_, message)| message.len() + MESSAGE_BYTES);
         text + messages.sum::<usize>()
     }
 }
@@ -198,6 +203,8 @@ pub(super) fn outcome(
 mod tests {
     use std::collections::BTreeSet;
 
+    use prost::Message as _;
+
     use super::*;
     use crate::ErrorKind;
     use crate::store::api::fixture::key;
@@ -244,6 +251,22 @@ mod tests {
         let keys: BTreeSet<_> = nested.success.iter().map(key).collect();
         assert_eq!(nested.success.len(), MESSAGES_MAX + 1);
         assert_eq!(keys.len(), MESSAGES_MAX + 1);
+    }
+
+    /// Each message costs more than its text.
+    #[test]
+    fn many_messages_are_within_the_limit_of_a_server() {
+        let text = "x".repeat(15_000);
+        let writes: Vec<_> = (0..64).map(|_| write("a", &text, 60)).collect();
+        let route = Route {
+            process: CLIENT.to_string(),
+            lease: i64::MAX,
+        };
+        let routes = HashMap::from([(CLIENT, route)]);
+        for part in parts(writes.iter().enumerate()) {
+            let body = request(&Keys("leasehold/".into()), &routes, "1", &part);
+            assert!(body.encoded_len() < 1_500_000, "{}", body.encoded_len());
+        }
     }
 
     #[test]
