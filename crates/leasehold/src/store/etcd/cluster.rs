@@ -178,7 +178,8 @@ impl Cluster {
                     return Err(failed);
                 }
                 Remedy::OtherMember => self.leave(nth),
-                Remedy::NewToken => *lock(&self.token) = None,
+                // The next attempt authenticates.
+                Remedy::NewToken => {}
             }
             let may_repeat = failed.is_certain || is_repeatable;
             if attempts == 0 || !may_repeat || Instant::now() >= end {
@@ -199,7 +200,18 @@ impl Cluster {
         let limits = self.limits(end, is_repeatable);
         let token = self.token(member, limits).await?;
         let request = member.request::<C>(token.as_ref(), body.clone())?;
-        member.call(request, limits).await
+        let called = member.call(request, limits).await;
+        if let Err(failed) = &called
+            && failed.remedy == Remedy::NewToken
+        {
+            self.forget_token(token.as_ref());
+        }
+        called
+    }
+
+    /// Forgets a token that was refused, unless another call has renewed it.
+    fn forget_token(&self, refused: Option<&Secret>) {
+        lock(&self.token).take_if(|known| Some(&*known) == refused);
     }
 
     /// Uses the next member, unless another call did that. The only one is used again.
@@ -288,5 +300,16 @@ mod tests {
             assert!(used.has_changed().unwrap(), "{url}");
             assert_eq!(*used.borrow(), next);
         }
+    }
+
+    #[test]
+    fn a_token_that_was_renewed_is_kept() {
+        let cluster = cluster("etcd://a");
+        let [old, new] = ["old", "new"].map(Secret::from);
+        *lock(&cluster.token) = Some(new.clone());
+        cluster.forget_token(Some(&old));
+        assert_eq!(*lock(&cluster.token), Some(new.clone()));
+        cluster.forget_token(Some(&new));
+        assert_eq!(*lock(&cluster.token), None);
     }
 }
