@@ -1,13 +1,15 @@
 //! The path of the file, and its preparation for opening.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::error::of_system;
-use crate::Result;
+use rusqlite::ffi;
+
+use super::error::{Fault, failure, of_system};
 use crate::error::invalid;
 use crate::store::diagnose::FileSystem;
+use crate::{Error, Result};
 
 /// The absolute path in a `sqlite:` URL. Nothing is decoded or expanded.
 pub(super) fn parse(url: &str) -> Result<PathBuf> {
@@ -46,13 +48,15 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
 ///
 /// An existing file is not opened here: by POSIX, closing it would drop the locks that another connection of
 /// this process has on it. For the same reason the caller opens one store at a time.
-pub(super) fn prepare(path: &Path) -> Result<()> {
+///
+/// If another process is creating a file in the directory, the fault is busy.
+pub(super) fn prepare(path: &Path) -> Result<(), Fault> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => {
-            return Err(invalid("it is a directory; name a file in it"));
+            return Err(invalid("it is a directory; name a file in it").into());
         }
         Ok(meta) if !meta.is_file() => {
-            return Err(invalid("it is not a regular file; choose another path"));
+            return Err(invalid("it is not a regular file; choose another path").into());
         }
         Ok(meta) => refuse_second_name(path, &meta)?,
         Err(_) => {
@@ -60,7 +64,7 @@ pub(super) fn prepare(path: &Path) -> Result<()> {
             create_file(path)?;
         }
     }
-    refuse_network(path)
+    refuse_network(path).map_err(Fault::from)
 }
 
 /// The path of one of the files that SQLite keeps beside the file.
@@ -97,27 +101,46 @@ fn check_directory(path: &Path) -> Result<()> {
     }
 }
 
-fn create_file(path: &Path) -> Result<()> {
+/// Creates the file, unless another process has created it. Processes do this one after another, so that none removes
+/// the log that another one has begun.
+fn create_file(path: &Path) -> Result<(), Fault> {
+    let directory = path.parent().unwrap_or(path);
+    let directory = File::open(directory).map_err(uncreatable)?;
+    match directory.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(failure(ffi::SQLITE_BUSY)),
+        Err(TryLockError::Error(error)) => return Err(uncreatable(error).into()),
+    }
+    let created = create_if_missing(path);
+    // Closing it is not enough: a fork may have inherited it.
+    let _ = directory.unlock();
+    created.map_err(Fault::from)
+}
+
+fn create_if_missing(path: &Path) -> Result<()> {
+    match path.symlink_metadata() {
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(uncreatable(error)),
+    }
+    // Left over from a deleted file. SQLite would use them for this one. Once it exists, they may be its own.
+    for suffix in ["-wal", "-shm", "-journal"] {
+        let _ = fs::remove_file(beside(path, suffix));
+    }
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Ok(_) => {
-            // Left over from a deleted file. SQLite would use them for this one.
-            for suffix in ["-wal", "-shm", "-journal"] {
-                let _ = fs::remove_file(beside(path, suffix));
-            }
-            Ok(())
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(of_system(error, |error| {
-            invalid(format!(
-                "the file cannot be created ({}); make its directory writable for this user or choose \
-                 another path",
-                error.kind()
-            ))
-        })),
-    }
+    options.open(path).map(drop).map_err(uncreatable)
+}
+
+fn uncreatable(error: io::Error) -> Error {
+    of_system(error, |error| {
+        invalid(format!(
+            "the file cannot be created ({}); make its directory readable and writable for this user or \
+             choose another path",
+            error.kind()
+        ))
+    })
 }
 
 /// Refuses a file that may have another name that is not a symbolic link: SQLite keeps log and shared memory
@@ -263,6 +286,25 @@ mod tests {
         assert_eq!(parse("sqlite:a/b.db").unwrap(), here.join("a/b.db"));
         assert_eq!(parse("sqlite::memory:").unwrap(), here.join(":memory:"));
         assert!(parse("sqlite:/a\0b").is_err());
+    }
+
+    #[test]
+    fn leftovers_are_removed_by_one_process_and_before_the_file_exists() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks.db");
+        let log = beside(&path, "-wal");
+        fs::write(&log, "").unwrap();
+        let other = File::open(directory.path()).unwrap();
+        other.lock().unwrap();
+        assert!(prepare(&path).unwrap_err().is_busy());
+        assert!(!path.exists());
+        other.unlock().unwrap();
+        prepare(&path).unwrap();
+        assert!(path.exists() && !log.exists());
+        // The other process has created the file, and has written to it.
+        fs::write(&log, "").unwrap();
+        create_file(&path).unwrap();
+        assert!(log.exists());
     }
 
     #[cfg(target_os = "linux")]
