@@ -6,17 +6,18 @@
 //! # Beside other crates that link SQLite
 //!
 //! A program links SQLite once: Cargo refuses two versions of `libsqlite3-sys`. The default features link no SQLite. The
-//! feature `sqlite` accepts `rusqlite` 0.32 to 0.41, so that Cargo can choose the version of the other crate:
+//! feature `sqlite` accepts `rusqlite` 0.39 to 0.41, so that Cargo can choose the version of the other crate. Older ones
+//! link a SQLite that may lose locks:
 //!
 //! | dependency | default features | with `sqlite` |
 //! |---|---|---|
-//! | `sqlx = { version = "0.8", features = ["sqlite"] }` | yes | yes |
+//! | `sqlx = { version = "0.8", features = ["sqlite"] }` | yes | no |
 //! | `sqlx = { version = "0.9", features = ["sqlite"] }` | yes | yes |
-//! | `sea-orm = { version = "1", features = ["sqlx-sqlite"] }` | yes | yes |
+//! | `sea-orm = { version = "1", features = ["sqlx-sqlite"] }` | yes | no |
 //! | `sea-orm = { version = "2", features = ["sqlx-sqlite"] }` | yes | yes |
 //! | `diesel = { version = "2", features = ["sqlite"] }` | yes | yes |
 //! | `rusqlite = "0.41"` | yes | yes |
-//! | `rusqlite = "0.31"` | yes | no |
+//! | `rusqlite = "0.38"` | yes | no |
 
 mod api;
 mod backend;

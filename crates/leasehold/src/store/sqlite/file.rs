@@ -13,10 +13,10 @@ use super::error::{Fault, failure};
 use super::liveness::LivenessLock;
 use super::opened::OpenConnection;
 use super::{path, schema, time};
-use crate::Error;
 use crate::error::invalid;
 use crate::store::diagnose::FileSystem;
 use crate::store::lock::lock;
+use crate::{Error, ErrorKind};
 
 /// The capacity of the cache of prepared statements: more than there are.
 const STATEMENTS_MAX: usize = 48;
@@ -44,6 +44,7 @@ impl File {
     /// If another process has it locked at this moment, the fault is busy.
     pub(super) fn open(path: &Path, machine: &Machine) -> Result<Self, Fault> {
         let _one = lock(&OPENING);
+        refuse_faulty_library(rusqlite::version_number())?;
         path::prepare(path)?;
         let open = OpenConnection::to(path)?;
         refuse_foreign(path)?;
@@ -87,6 +88,19 @@ impl File {
     /// Whether this is still the file at the path. If it was deleted or replaced, its locks exclude no other process.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         self.open.0 == path::identity(path)
+    }
+}
+
+/// Refuses versions of SQLite with the WAL-reset bug (<https://sqlite.org/wal.html#the_wal_reset_bug>): a checkpoint may
+/// lose what another process commits at the same time.
+fn refuse_faulty_library(version: i32) -> Result<(), Error> {
+    match version {
+        3_044_006..3_045_000 | 3_050_007..3_051_000 | 3_051_003.. => Ok(()),
+        _ => Err(Error::new(
+            ErrorKind::Unsupported,
+            "the SQLite that this program links may lose locks (its WAL-reset bug); link SQLite 3.51.3 or later, or \
+             compile the program without LIBSQLITE3_SYS_USE_PKG_CONFIG",
+        )),
     }
 }
 
@@ -250,6 +264,23 @@ mod tests {
 
     use super::*;
     use crate::clock::BootClock;
+
+    #[test]
+    fn versions_of_sqlite_that_lose_transactions_are_refused() {
+        for (version, accepted) in [
+            (3_044_005, false),
+            (3_044_006, true),
+            (3_045_000, false),
+            (3_050_006, false),
+            (3_050_007, true),
+            (3_051_002, false),
+            (3_051_003, true),
+            (3_054_001, true),
+        ] {
+            let checked = refuse_faulty_library(version);
+            assert_eq!(checked.is_ok(), accepted, "{version}");
+        }
+    }
 
     #[test]
     fn what_was_acknowledged_survives_a_power_failure() {
