@@ -59,7 +59,13 @@ impl Fault {
     /// These faults occur before the last page of the transaction is written. After any other, the page that
     /// completes the transaction may exist and be found after a crash.
     pub(super) fn undoes_commit(&self) -> bool {
-        self.is_busy() || matches!(self.code(), Some(ErrorCode::ReadOnly | ErrorCode::DiskFull))
+        let Self::Sqlite(error) = self else {
+            return false;
+        };
+        // Not by `code`: the shared memory grows after that page is written.
+        error.sqlite_error_code().is_some_and(|code| {
+            is_busy(code) || matches!(code, ErrorCode::ReadOnly | ErrorCode::DiskFull)
+        })
     }
 
     fn code(&self) -> Option<ErrorCode> {
@@ -179,4 +185,17 @@ fn describe(error: &rusqlite::Error) -> Error {
         _ => return Error::new(ErrorKind::Store, format!("SQLite failed: {error}")),
     };
     Error::new(ErrorKind::Store, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_without_room_for_shared_memory_may_exist() {
+        let no_shared_memory = failure(ffi::SQLITE_IOERR_SHMSIZE);
+        assert!(no_shared_memory.is_full() && !no_shared_memory.undoes_commit());
+        let full = failure(ffi::SQLITE_FULL);
+        assert!(full.is_full() && full.undoes_commit());
+    }
 }
