@@ -87,7 +87,7 @@ async fn a_service_that_keeps_no_locks_is_refused() {
         true => (412, "PreconditionFailed"),
         false => (200, ""),
     };
-    let cases: [(Service, ErrorKind, &str); 8] = [
+    let cases: [(Service, ErrorKind, &str); 9] = [
         (
             |_| (200, ""),
             ErrorKind::Unsupported,
@@ -114,6 +114,12 @@ async fn a_service_that_keeps_no_locks_is_refused() {
             |_| (301, "PermanentRedirect"),
             ErrorKind::InvalidConfig,
             "region=",
+        ),
+        // Not the conflict with another client, which has the same status.
+        (
+            |_| (409, "BlobImmutableDueToPolicy"),
+            ErrorKind::Store,
+            "immutable",
         ),
         (|_| (503, "SlowDown"), ErrorKind::Unreachable, "is busy"),
     ];

@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::error::Failure;
+use super::error::{Failure, refused};
 use crate::Result;
 use crate::store::api::BoxFuture;
 use crate::store::lock::lock;
@@ -245,11 +245,7 @@ impl Server {
 /// The reply, unless it is an error about which the caller can decide nothing.
 async fn checked(server: &Server, reply: HttpResponse) -> Result<HttpResponse, Failure> {
     let status = reply.status();
-    let is_left_to_caller = matches!(
-        status,
-        StatusCode::NOT_MODIFIED | StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED
-    );
-    if status.is_success() || is_left_to_caller {
+    if status.is_success() || status == StatusCode::NOT_MODIFIED {
         return Ok(reply);
     }
     if server.has_credentials() {
@@ -262,12 +258,15 @@ async fn checked(server: &Server, reply: HttpResponse) -> Result<HttpResponse, F
     let (parts, body) = reply.into_parts();
     let body = body.bytes().await.map_err(no_reply)?;
     let code = code(&String::from_utf8_lossy(&body));
-    match code.as_str() {
-        "NoSuchBucket" | "ContainerNotFound" => {}
-        _ if status != StatusCode::NOT_FOUND => {}
-        _ => return Ok(HttpResponse::from_parts(parts, body.into())),
+    // The object does not exist, or another client has written it.
+    let is_left_to_caller = matches!(
+        status,
+        StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED
+    ) && refused(status.as_u16(), &code).is_none();
+    match is_left_to_caller {
+        true => Ok(HttpResponse::from_parts(parts, body.into())),
+        false => Err(Failure::Refused(status.as_u16(), code)),
     }
-    Err(Failure::Refused(status.as_u16(), code))
 }
 
 /// The code in the body of an error.

@@ -62,7 +62,8 @@ impl Failure {
                 format!("there are no credentials in the environment; set {variables}"),
             ),
             Self::Refused(status, code) => {
-                let (kind, advice) = refused(*status, code);
+                let (kind, advice) = refused(*status, code)
+                    .unwrap_or((ErrorKind::Store, "the service refused the request"));
                 let advice = advice.replace("CREDENTIALS", variables);
                 (kind, format!("{advice} (HTTP {status} {code})"))
             }
@@ -71,12 +72,24 @@ impl Failure {
     }
 }
 
-/// What the reader can do about an error of the service. `CREDENTIALS` stands for the variables that have them.
-fn refused(status: u16, code: &str) -> (ErrorKind, &'static str) {
-    match (code, status) {
-        ("NoSuchBucket" | "ContainerNotFound", _) => (
+/// What the reader can do about an error of the service, if that is known. `CREDENTIALS` stands for the variables that
+/// have them.
+pub(super) fn refused(status: u16, code: &str) -> Option<(ErrorKind, &'static str)> {
+    Some(match (code, status) {
+        ("NoSuchBucket" | "ContainerNotFound" | "ContainerBeingDeleted", _) => (
             ErrorKind::InvalidConfig,
             "there is no such bucket; create it, or correct its name in the URL",
+        ),
+        (
+            "BlobImmutableDueToPolicy"
+            | "BlobImmutableDueToLegalHold"
+            | "BlobArchived"
+            | "BlobBeingRehydrated"
+            | "LeaseIdMissing",
+            _,
+        ) => (
+            ErrorKind::Store,
+            "the object is immutable, archived or leased; choose a container without such rules and leases",
         ),
         ("AuthorizationHeaderMalformed" | "IllegalLocationConstraintException", _)
         | (_, 300..=399) => (
@@ -106,8 +119,8 @@ fn refused(status: u16, code: &str) -> (ErrorKind, &'static str) {
         ),
         ("NotImplemented", _) | (_, 501) => (ErrorKind::Unsupported, NO_CONDITIONS),
         (_, 408 | 429 | 500..=599) => (ErrorKind::Unreachable, "the service is busy or has failed"),
-        _ => (ErrorKind::Store, "the service refused the request"),
-    }
+        _ => return None,
+    })
 }
 
 const NO_CONDITIONS: &str = "the service has no conditional writes, so it keeps no locks; use Amazon S3, Google Cloud Storage, \
@@ -159,6 +172,8 @@ mod tests {
                 "create it",
                 true,
             ),
+            (refused(409, "BlobArchived"), Store, "archived", true),
+            (refused(418, ""), Store, "refused the request", true),
             (refused(301, ""), InvalidConfig, "region=", true),
             (refused(403, "RequestTimeTooSkewed"), Store, "clock", true),
             (
