@@ -22,11 +22,12 @@ pub(super) fn check(facts: &BucketFacts, ttl: Ttl) -> Vec<Finding> {
 
 fn conditions(facts: &BucketFacts) -> Finding {
     const CHECK: &str = "conditions";
+    let fix = "use Amazon S3, Google Cloud Storage, Azure Blob Storage, Cloudflare R2 or MinIO of one pool";
     match facts.ignored_condition {
         None => Finding::ok(CHECK, "the service honours conditions of writes"),
         Some(condition) => Finding::danger(CHECK, format!("the service ignores {condition}"))
-            .because("two clients would hold one lock, so no lock can be acquired")
-            .fix("use Amazon S3, Google Cloud Storage, Azure Blob Storage, Cloudflare R2 or MinIO"),
+            .because("two clients would hold one lock")
+            .fix(fix),
     }
 }
 

@@ -158,9 +158,17 @@ async fn doctor_checks_conditions_latency_versions_and_the_endpoint() {
         ("versions", Severity::Ok),
     ];
     assert_eq!(found, expected, "{report:?}");
-    let bad = Client::builder()
-        .diagnose(&start(|_| (200, "")).await)
-        .await;
-    let bad = bad.unwrap();
-    assert_eq!(bad.severity(), Severity::Danger, "{bad:?}");
+    // It checks the version before it writes, so that two writes at the same time both find it.
+    let checks_first: Service = |headers| match headers.get("if-match") {
+        Some(version) if version != "\"1\"" => (412, "PreconditionFailed"),
+        None if headers.contains_key("if-none-match") => (412, "PreconditionFailed"),
+        _ => (200, ""),
+    };
+    let ignores_all: Service = |_| (200, "");
+    for service in [ignores_all, checks_first] {
+        let bad = Client::builder().diagnose(&start(service).await).await;
+        let found = bad.unwrap().findings;
+        let mut dangers = found.iter().filter(|it| it.severity == Severity::Danger);
+        assert!(dangers.any(|it| it.check == "conditions"), "{found:?}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join;
 use tokio::time::Instant;
 
 use super::Objects;
@@ -21,10 +22,20 @@ async fn facts(objects: &Objects) -> Result<BucketFacts> {
     let ignored_condition = objects.ignored_condition().await?;
     let probe = objects.address.probe()?;
     let (found, read) = timed(objects.get(&probe)).await;
-    let found = found?;
-    let text = found.text.unwrap_or_default();
-    let (put, write) = timed(objects.put(&probe, text, &found.version)).await;
-    let put = put.map_err(|error| objects.describe(&error))?;
+    let version = found?.version;
+    // Of two writes at the same time only one may find that version.
+    let put = || {
+        let text = format!("Clients check the service. {:032x}", fastrand::u128(..));
+        objects.put(&probe, text, &version)
+    };
+    let (puts, write) = timed(join(put(), put())).await;
+    let both_written = matches!(puts, (Ok(Some(_)), Ok(Some(_))));
+    let ignored_by_one = both_written.then_some("If-Match in one of two writes at the same time");
+    let put = match puts {
+        (Ok(Some(put)), _) | (_, Ok(Some(put))) => Some(put),
+        (Ok(None), Ok(None)) => None,
+        (Err(error), _) | (_, Err(error)) => return Err(objects.describe(&error)),
+    };
     let keeps_versions = match objects.address.cloud {
         // Each object has a generation, whether or not earlier ones are kept.
         Cloud::Google => None,
@@ -35,7 +46,7 @@ async fn facts(objects: &Objects) -> Result<BucketFacts> {
     };
     Ok(BucketFacts {
         name: objects.to_string(),
-        ignored_condition,
+        ignored_condition: ignored_condition.or(ignored_by_one),
         read,
         write,
         keeps_versions,

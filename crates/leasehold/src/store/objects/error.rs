@@ -124,7 +124,7 @@ pub(super) fn refused(status: u16, code: &str) -> Option<(ErrorKind, &'static st
 }
 
 const NO_CONDITIONS: &str = "the service has no conditional writes, so it keeps no locks; use Amazon S3, Google Cloud Storage, \
-                             Azure Blob Storage, Cloudflare R2 or MinIO";
+                             Azure Blob Storage, Cloudflare R2 or MinIO of one pool";
 
 /// The error of a service that ignores a condition.
 pub(super) fn ignored(condition: &str) -> Error {
