@@ -242,10 +242,10 @@ pub(super) fn file_system(_path: &Path) -> io::Result<FileSystem> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// File systems that several machines may mount, by the numbers in `magic.h` of Linux, without FUSE and 9p,
-/// which provide local files as often.
+/// File systems that several machines may mount, by their numbers in Linux, without FUSE and 9p, which provide local
+/// files as often.
 #[cfg(target_os = "linux")]
-const NETWORK: [(u64, &str); 12] = [
+const NETWORK: [(u64, &str); 13] = [
     (0x6969, "NFS"),
     (0x517b, "SMB"),
     (0xff53_4d42, "CIFS"),
@@ -258,6 +258,7 @@ const NETWORK: [(u64, &str); 12] = [
     (0x0116_1970, "GFS2"),
     (0x7461_636f, "OCFS2"),
     (0x4750_4653, "GPFS"),
+    (0x786f_4256, "vboxsf"),
 ];
 
 /// File systems whose files may be anywhere.
