@@ -85,6 +85,11 @@ impl Address {
         if bucket.is_empty() || !bucket.chars().all(is_name) {
             return Err(invalid("the store URL must be as in s3://BUCKET/PREFIX"));
         }
+        if cloud == Cloud::Amazon && bucket.ends_with("--x-s3") {
+            return Err(invalid(
+                "a directory bucket (S3 Express) lists its objects without order; choose a general purpose bucket",
+            ));
+        }
         let prefix = Path::from_url_path(prefix)
             .map_err(|_| invalid("the prefix in the store URL has an empty or invalid part"))?;
         let mut address = Self {
@@ -328,6 +333,7 @@ mod tests {
             "s3://b?endpoint=h:9000",
             "s3://b?secret=s3cret",
             "gs://b?region=r",
+            "s3://b--use1-az4--x-s3",
         ] {
             let error = Address::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}");
