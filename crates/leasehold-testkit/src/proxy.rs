@@ -161,6 +161,13 @@ impl Proxy {
         self.plan(word, count, None);
     }
 
+    /// Replaces each reply that begins with `start`, as another version of the server would reply.
+    pub fn replace_replies(&self, start: &str, reply: &str) {
+        let replacement = (start.to_owned(), reply.to_owned());
+        self.rules
+            .update(|state| state.replacement = Some(replacement));
+    }
+
     fn plan(&self, word: &str, count: usize, lose: Option<AfterLoss>) {
         let word = word.to_owned();
         let plan = Plan { word, count, lose };

@@ -163,6 +163,11 @@ impl Direction<'_> {
             }
             _ => {}
         }
+        let replaced = match self.way {
+            Way::ToClient => self.rules.state().replaced(frame),
+            Way::ToServer | Way::Both => None,
+        };
+        let frame = replaced.as_deref().unwrap_or(frame);
         let allowed = self.rules.take_bytes(self.way, frame.len());
         // A receiver that has gone receives nothing; the sender is not disturbed.
         let _ = self.to.write_all(&frame[..allowed]).await;

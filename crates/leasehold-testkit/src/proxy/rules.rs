@@ -48,6 +48,8 @@ pub(super) struct ProxyState {
     pub(super) plans: Vec<Plan>,
     /// The number of requests that contained each of these words.
     pub(super) counts: BTreeMap<String, usize>,
+    /// What the replies begin with that are replaced, and what replaces them.
+    pub(super) replacement: Option<(String, String)>,
     pub(super) refusing: bool,
     pub(super) closed: bool,
     /// Whether the protocol is another one than that of Redis.
@@ -100,6 +102,13 @@ impl ProxyState {
             Way::ToServer | Way::Both => self.to_server.clone(),
             Way::ToClient => self.to_client.clone(),
         }
+    }
+
+    /// What replaces a reply.
+    pub(super) fn replaced(&self, reply: &[u8]) -> Option<Vec<u8>> {
+        let (start, other) = self.replacement.as_ref()?;
+        let is_replaced = reply.starts_with(start.as_bytes());
+        is_replaced.then(|| other.clone().into_bytes())
     }
 }
 

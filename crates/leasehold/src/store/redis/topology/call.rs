@@ -62,6 +62,22 @@ impl Call {
         }
     }
 
+    /// Calls that find out which of its keys exist, if it declares several. A user may lack `EXISTS`, but not `PTTL`.
+    pub(crate) fn probes(&self, position: usize) -> Vec<Self> {
+        let keys = match self.work {
+            Work::Script(script) => encode::declared_keys(script, &self.requests),
+            Work::Command(_) => Vec::new(),
+        };
+        if keys.len() < 2 {
+            return Vec::new();
+        }
+        let probe = |key: String| {
+            let cmd = command::command("PTTL", &key, &[]);
+            Self::reading(&key, cmd, position, false)
+        };
+        keys.into_iter().map(probe).collect()
+    }
+
     fn new(slot: u16, work: Work, position: usize) -> Self {
         Self {
             slot,

@@ -220,7 +220,38 @@ async fn attempt(
         };
         (call, redirect.map_or(Ok(result), Err))
     });
-    results.collect()
+    let mut attempts: Vec<_> = results.collect();
+    let deadline = connection_manager::deadline(cluster.options.response_timeout / 2);
+    check_asked(node, &session, deadline, &mut attempts).await;
+    attempts
+}
+
+/// Replaces a [`Redirect::Ask`] by [`Redirect::Both`] if a key of the call is still at this node.
+///
+/// Before Redis 7.0.3, a node redirects a call if *one* of its keys is missing. Keys only move away from it: what is
+/// missing now stays missing.
+async fn check_asked(
+    node: &ClusterNode,
+    session: &Arc<Session>,
+    deadline: Instant,
+    attempts: &mut [(Call, Attempt)],
+) {
+    let asked = attempts.iter().enumerate();
+    let asked = asked.filter(|(_, (_, attempt))| matches!(attempt, Err(Redirect::Ask(_))));
+    let probes = asked
+        .flat_map(|(nth, (call, _))| call.probes(nth))
+        .collect();
+    for (probe, result) in node.server.deliver(session, deadline, probes, None).await {
+        let redirect = match &result {
+            CallResult::Replied(reply, _) => Redirect::parse(reply, &node.addr),
+            CallResult::NotApplied(_) | CallResult::NoReply(_) => None,
+        };
+        if !matches!(redirect, Some(Redirect::Ask(_))) {
+            for nth in probe.positions {
+                attempts[nth].1 = Err(Redirect::Both);
+            }
+        }
+    }
 }
 
 /// A connection to a node. The error `None` means that the slot has another owner by now.

@@ -20,6 +20,10 @@ const EXACT_MAX: u128 = 1 << 53;
 const KEEP_MAX: u128 = 1 << 52;
 
 const KEYS_EACH: usize = 3;
+
+/// What follows the record in the keys of a request.
+const KEY_SUFFIXES: [&str; KEYS_EACH] = ["", COUNTER_SUFFIX, QUEUE_SUFFIX];
+
 const ARGS_EACH: usize = 4;
 
 /// The bytes of the arguments of a request without its keys: verb, lease, ttl and proposal.
@@ -77,6 +81,18 @@ pub(crate) fn encode(
     cmd
 }
 
+/// The keys that a call declares to the owner of their slot.
+pub(crate) fn declared_keys(script: Script, requests: &[Request]) -> Vec<String> {
+    let record_only = script.is_fast() || script == Script::Latch;
+    let keys_each = if record_only { 1 } else { KEYS_EACH };
+    let keys = requests.iter().flat_map(|request| {
+        let record = record_key(&request.key);
+        let suffixes = KEY_SUFFIXES.into_iter().take(keys_each);
+        suffixes.map(move |suffix| format!("{record}{suffix}"))
+    });
+    keys.collect()
+}
+
 /// A call of the fast path for renewals, all for the same ttl.
 fn encode_renewals(script: Script, requests: &[Request], by_text: bool) -> Cmd {
     let bytes = requests.len() * (KEY_BYTES + LEASE_BYTES);
@@ -101,7 +117,7 @@ fn write_keys(cmd: &mut Cmd, key: &Key) {
     // Formatted once, as that takes longer than to copy it.
     let mut name = record_key(key);
     let length = name.len();
-    for suffix in ["", COUNTER_SUFFIX, QUEUE_SUFFIX] {
+    for suffix in KEY_SUFFIXES {
         name.truncate(length);
         name.push_str(suffix);
         cmd.write_arg(name.as_bytes());

@@ -2,6 +2,7 @@
 
 use leasehold_core::record::Unless;
 use leasehold_core::{CompletionKey, NewNote, Op, Slot, Token};
+use leasehold_testkit::Proxy;
 
 use super::*;
 use crate::store_ext::StoreExt as _;
@@ -110,6 +111,35 @@ async fn a_lock_with_keys_on_both_sides_can_only_be_renewed() {
     assert_eq!(applied(&*store, release("a", 1)).await, Outcome::Released);
     moving.end();
     granted(&*store, acquire("a", 2)).await;
+}
+
+/// Before Redis 7.0.3, a node redirects a call if one of its keys is missing. The record may still be at that node.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_lock_is_not_granted_by_the_node_to_which_its_slot_moves() {
+    let cluster = Cluster::without_replicas();
+    let slot = cluster.slot_of(RECORD);
+    let from = cluster.master_of(slot);
+    let to = (from + 1) % 3;
+    let proxy = Proxy::before(&cluster.nodes()[from]);
+    let port = proxy.port().to_string();
+    cluster.nodes()[from].cli(&["CONFIG", "SET", "cluster-announce-port", &port]);
+    eventually_async(LONG, async || {
+        let mut nodes = cluster.nodes().iter();
+        nodes.all(|node| node.cli(&["CLUSTER", "SLOTS"]).contains(&port))
+    })
+    .await;
+    let target = cluster.nodes()[to].port();
+    let ask = format!("-ASK {slot} 127.0.0.1:{target}\r\n");
+    proxy.replace_replies("-TRYAGAIN", &ask);
+    let store = open(&cluster.url()).await;
+    granted(&*store, acquire("a", 1)).await;
+    let moving = cluster.begin_to_move(slot, to);
+    // The queue is at neither node.
+    let error = rejected(&*store, acquire("a", 2)).await;
+    assert_error(&error, ErrorKind::Unreachable, &["being migrated"]);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
+    while moving.move_keys(10) > 0 {}
+    assert!(is_refused(&send(&*store, acquire("a", 2)).await));
 }
 
 /// A latch has one key, which is at one side.
