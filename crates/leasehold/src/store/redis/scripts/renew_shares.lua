@@ -26,7 +26,8 @@ local function renewed(key, lease)
         return false
     end
     local used, share, last, rest = tonumber(match(fields[2], '^%d+')), match(fields[3], '^(%S+ [1-9]%d* %d+) (%d+)(.*)$')
-    if not last or now >= tonumber(last) or used < tonumber(limit or $ACCESS_LIMIT) and run('EXISTS', key .. ':queue') ~= 0 then
+    -- In a slot that is being migrated, a missing queue is an error.
+    if not last or now >= tonumber(last) or used < tonumber(limit or $ACCESS_LIMIT) and run('EXISTS', key .. ':queue') == 1 then
         return false
     end
     -- The expiry comes first: then its refusal changes nothing, and a full memory refuses no renewal.

@@ -113,6 +113,17 @@ async fn a_lock_with_keys_on_both_sides_can_only_be_renewed() {
     granted(&*store, acquire("a", 2)).await;
 }
 
+/// Its renewal looks for waiters, whose key is at neither node.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_semaphore_with_free_permits_is_renewed_while_its_slot_moves() {
+    let (cluster, store, slot, _, to) = scenario().await;
+    granted(&*store, permits(acquire("a", 1), 1, 2)).await;
+    let moving = cluster.begin_to_move(slot, to);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
+    moving.move_these(&[RECORD]);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
+}
+
 /// Before Redis 7.0.3, a node redirects a call if one of its keys is missing. The record may still be at that node.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_is_not_granted_by_the_node_to_which_its_slot_moves() {
