@@ -18,7 +18,7 @@ use redis::ServerError;
 pub(crate) use self::cluster::*;
 pub(crate) use self::connection::*;
 use self::known::{Known, NOT_ADMITTED, code_and_words, find};
-pub(crate) use self::refusal::{DENIED, Refusal, refusal};
+pub(crate) use self::refusal::{DENIED, Refusal, is_lasting, refusal};
 #[cfg(feature = "doctor")]
 pub(crate) use self::refused::{Refused, refused_words};
 use crate::{Error, ErrorKind};

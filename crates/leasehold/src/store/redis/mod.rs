@@ -52,6 +52,7 @@ use self::topology::cluster::Cluster;
 use self::topology::node::Node;
 use self::topology::waits::Waits;
 use self::wire::decode::{Decoded, Remark};
+use self::wire::reply::text;
 pub use self::wire::script::Script;
 use crate::store::api::private::Sealed;
 use crate::store::api::{
@@ -80,7 +81,7 @@ pub struct RedisStore {
     topology: Arc<Topology>,
     /// Those of a single server.
     replicas: Option<Replicas>,
-    /// Whether a command of the script for renewals was refused.
+    /// Whether the server lacks a command of the script for renewals, or the user a permission.
     without_renewals: AtomicBool,
     shared_names: SharedNames,
     response_timeout: Duration,
@@ -319,10 +320,11 @@ impl RedisStore {
         serving
     }
 
-    /// Leaves renewals to the rule if a command of their script was refused.
+    /// Leaves renewals to the rule if their script was refused for more than a moment.
     fn note_renewals(&self, call: &Call, value: &Value) {
         if let (true, Value::Array(words)) = (call.script().is_some_and(Script::is_fast), value)
-            && let Some(Value::BulkString(_)) = words.first()
+            && let [Value::BulkString(_), error] = &words[..]
+            && text(error).is_some_and(|error| errors::is_lasting(&error))
             && !self.without_renewals.swap(true, Ordering::Relaxed)
         {
             tracing::debug!(reply = ?value, "renewals use the rule");

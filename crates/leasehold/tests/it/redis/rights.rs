@@ -98,6 +98,19 @@ async fn without_the_rights_for_low_cost_leases_are_renewed_in_short_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn renewals_cost_no_more_after_a_refusal_for_a_moment() {
+    let (server, store) = server_and_store().await;
+    granted(&*store, acquire("a", 1)).await;
+    server.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    rejected(&*store, renew("a", 1)).await;
+    server.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    assert_eq!(applied(&*store, renew("a", 1)).await, Outcome::Kept);
+    // Of the short script.
+    assert_eq!(calls(&server, "mget"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_missing_right_leaves_the_queue_as_it_was() {
     let server = server();
     let alice = StoreClient::connect(&url(&server), 1).await;

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::known::find;
+use super::known::{code_and_words, find};
 use super::quote;
 use crate::ErrorKind;
 
@@ -25,11 +25,17 @@ pub(crate) fn refusal(reply: &Value) -> Option<Refusal> {
     let Value::ServerError(error) = reply else {
         return None;
     };
-    let (code, words) = (error.code(), error.details().unwrap_or_default());
-    let passing = find(code, words).is_some_and(|known| known.kind == ErrorKind::Store);
+    let code = error.code();
+    let text = format!("{code} {}", error.details().unwrap_or_default());
     Some(Refusal {
-        words: quote(&format!("{code} {words}")),
-        lasting: !passing,
+        words: quote(&text),
+        lasting: is_lasting(&text),
         denied: code == DENIED,
     })
+}
+
+/// Whether an error of a command means that a permission or the command is missing.
+pub(crate) fn is_lasting(text: &str) -> bool {
+    let (code, words) = code_and_words(text);
+    find(code, words).is_none_or(|known| known.kind != ErrorKind::Store)
 }
