@@ -127,7 +127,7 @@ impl RedisStore {
     /// Connects on first use.
     fn new(url: String, topology: Topology, options: &OpenOptions) -> Self {
         let replicas = match &topology {
-            Topology::One(node) => Some(Replicas::of(node)),
+            Topology::One(node) => Some(Replicas::of(node, options)),
             Topology::Cluster(_) => None,
         };
         Self {

@@ -24,6 +24,7 @@ use super::link::connection_manager::ConnectionManager;
 use super::topology::node::Node;
 use super::topology::waits::{Waits, refused, wait};
 use crate::store::api::Request;
+use crate::store::options::OpenOptions;
 use crate::{Error, ErrorKind, ReplicaCount, Result};
 
 /// The maximum age of the last count of the replicas.
@@ -41,6 +42,7 @@ pub(super) struct Replicas {
     pub(super) node: Node,
     /// Held during a batch.
     pub(super) turn: Mutex<()>,
+    /// Its end interrupts no client.
     counter: ConnectionManager,
     last_count: Mutex<Option<Instant>>,
     /// The largest number of replicas at once so far.
@@ -49,11 +51,11 @@ pub(super) struct Replicas {
 
 impl Replicas {
     /// The replicas of a server.
-    pub(super) fn of(node: &Node) -> Self {
+    pub(super) fn of(node: &Node, options: &OpenOptions) -> Self {
         Self {
             node: Node::new(node.manager.another()),
             turn: Mutex::default(),
-            counter: node.manager.another(),
+            counter: ConnectionManager::new(node.manager.target().clone(), options),
             last_count: Mutex::default(),
             most: AtomicU32::new(0),
         }

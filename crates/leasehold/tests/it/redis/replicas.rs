@@ -276,6 +276,31 @@ async fn own_changes_are_not_notified() {
     client.no_notices();
 }
 
+/// The server may close an idle connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_connection_that_counts_replicas_is_not_notified() {
+    let replicated = Replicated::start(1);
+    let client = StoreClient::connect(&replicated.master.url(), 1).await;
+    let apply = async |request| client.apply(durable(request, by("all", AMPLE))).await;
+    apply(acquire("a", 1)).await;
+    // The only one without subscription and tracking.
+    let counter = || {
+        let list = replicated.master.cli(&["CLIENT", "LIST"]);
+        let is_counter = |line: &&str| line.contains("user=default") && line.contains("flags=N ");
+        let id = |line: &str| line.split(' ').next().map(|id| id.replace("id=", ""));
+        list.lines().find(is_counter).and_then(id)
+    };
+    let first = counter().unwrap();
+    replicated.master.cli(&["CLIENT", "KILL", "ID", &first]);
+    // It is opened again for the next count.
+    eventually_async(SOON, async || {
+        assert_eq!(apply(renew("a", 1)).await, Outcome::Kept);
+        counter().is_some()
+    })
+    .await;
+    assert_eq!(client.events(), []);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_durability_there_is_no_further_connection_or_command() {
     let replicated = Replicated::start(2);
