@@ -78,6 +78,24 @@ async fn a_keyspace_is_listed_by_name_and_without_foreign_keys() {
     assert!(listed.iter().all(|entry| entry.token.is_some()));
 }
 
+/// The server closes a connection with subscriptions whose replies exceed a limit: by default 32 MB.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_of_many_waiters_is_read_in_parts() {
+    let server = RedisServer::start();
+    let client = StoreClient::connect(&server.url(), 1).await;
+    let names: Vec<_> = (0..256).map(|nth| format!("{nth}")).collect();
+    let batch = names.iter().map(|name| client.own(acquire(name, 1)));
+    client.store.apply(batch.collect()).await;
+    for name in &names {
+        queue_dead(&server, name, 0..100);
+    }
+    let limit = "pubsub 1048576 0 0";
+    server.cli(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
+    let listed = client.store.held(&space()).await.unwrap();
+    assert_eq!(listed.len(), names.len());
+    assert!(listed.iter().all(|lock| lock.waiters.len() == 100));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_may_not_read_gets_an_error_with_the_remedy() {
     let server = RedisServer::start();

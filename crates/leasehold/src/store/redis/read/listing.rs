@@ -20,8 +20,9 @@ use crate::store::redis::wire::reply::text;
 /// The number of keys that one step of a listing scans, which takes about half a millisecond.
 const SCAN_COUNT: u32 = 1_000;
 
-/// The number of records read in one round trip.
-const READ_MAX: usize = 256;
+/// The number of records read in one round trip, each with up to 120 kB of waiters. A server closes a connection with
+/// subscriptions once 32 MB of replies wait for it, or 8 MB for a minute.
+const READ_MAX: usize = 64;
 
 impl RedisStore {
     /// The completions of a keyspace, by name and kind.
