@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use leasehold_core::{ClientId, Notice};
 
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "__documents"))]
-use super::api::EventScope;
-use super::api::{Changed, Event, Key, Listener};
+use super::api::{Changed, Event, EventScope, Key, Listener};
 use super::lock::lock;
 #[cfg(any(feature = "postgres", feature = "etcd", feature = "zookeeper"))]
 use super::message;
@@ -143,7 +141,6 @@ impl Notices {
     }
 
     /// Notifies the clients that they may have missed these notices.
-    #[cfg(feature = "__documents")]
     pub(super) fn interrupt(&self) {
         for (listener, event) in &self.notices {
             if let Event::Notice(key, _) = event {

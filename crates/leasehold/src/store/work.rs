@@ -164,15 +164,13 @@ impl Work {
         (replies, rest)
     }
 
-    /// Notifies the clients of this process after a transaction that may have been committed: they ask again.
-    #[cfg(feature = "__documents")]
-    pub(super) fn interrupt(&self) {
-        self.notices.interrupt();
-    }
-
-    /// The replies after a transaction that failed.
+    /// The replies after a transaction that failed. If it may have been committed, the clients and observers of this process
+    /// ask again.
     #[must_use]
     pub fn fail(self, failure: &Failure) -> Vec<Reply> {
+        if !failure.is_certain {
+            self.interrupt();
+        }
         let requests = self.requests.iter();
         let reply = |request: &Request| match (&failure.lost, request.op.lease()) {
             (Some(lost), Some(_)) if !matches!(request.op, Op::Acquire(_)) => {
@@ -182,6 +180,15 @@ impl Work {
             _ => Reply::Unknown(failure.error.clone()),
         };
         requests.map(reply).collect()
+    }
+
+    /// Notifies the clients and observers of this process that they may have missed something.
+    fn interrupt(&self) {
+        self.notices.interrupt();
+        let results = self.requests.iter().zip(&self.results);
+        for (request, _) in results.filter(|(_, result)| result.is_visible) {
+            self.notices.hub().changed(&request.key);
+        }
     }
 }
 

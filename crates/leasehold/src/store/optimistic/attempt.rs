@@ -220,9 +220,6 @@ impl Part {
 
     /// Adds the replies of requests that failed.
     pub(super) fn fail(self, error: Error, is_certain: bool, results: &mut Results) {
-        if !is_certain {
-            self.work.interrupt();
-        }
         let failure = Failure {
             error,
             is_certain,

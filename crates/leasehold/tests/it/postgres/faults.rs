@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::__private::store::{Reply, WakeupMode};
+use leasehold::__private::store::{Event, EventScope, Reply, WakeupMode};
 use leasehold::{Client, Ran};
 use leasehold_core::{Outcome, Slot};
 use leasehold_testkit::PostgresPair;
@@ -178,6 +178,26 @@ async fn a_grant_whose_wait_for_the_standby_was_ended_is_requested_again() {
     assert!(!waiting.is_finished());
     pair.fail_over(None, || ());
     assert!(waiting.await.unwrap().unwrap().state().is_held());
+}
+
+/// Nobody knows whether the waiter was granted the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_and_an_observer_ask_again_after_a_commit_without_the_standby() {
+    let mut pair = PostgresPair::start(true);
+    let store = open(&pair.url()).await;
+    let holder = StoreClient::on(&store, 1);
+    let waiter = StoreClient::listening(&store, 2).await;
+    holder.acquire("a", 1).await;
+    assert_eq!(waiter.wait("a", 1).await, 0);
+    let observation = store.observe(&key("a"), &Slot::Value).await.unwrap();
+    pair.stop_stream();
+    let reply = holder.send(release("a", 1));
+    let ended = eventually_async(SOON, async || pair.end_waits());
+    let (reply, ()) = tokio::join!(reply, ended);
+    assert!(matches!(reply, Reply::Unknown(_)), "{reply:?}");
+    let interrupted = Event::Interrupted(EventScope::Record(key("a")));
+    waiter.until_event(&interrupted).await;
+    noticed(observation).await;
 }
 
 /// The repeated request finds its record.

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions as FileOptions;
 use std::process::Command;
 
-use leasehold::__private::store::{CompletionKey, Event, Notice, Slot};
+use leasehold::__private::store::{CompletionKey, Event, EventScope, Notice, Slot};
 use leasehold_core::StoreTime;
 use leasehold_sim::history::{Histories, Shape, timed};
 use leasehold_testkit::Helper;
@@ -313,7 +313,9 @@ pub(super) async fn fill(url: &str) {
         assert!(error.lock().is_some(), "{error}");
     }
     setrlimit(Resource::Fsize, limit).unwrap();
-    assert_eq!(holder.events(), []);
+    // The waiter asks again.
+    let interrupted = Event::Interrupted(EventScope::Record(key("before")));
+    assert_eq!(holder.events(), [interrupted]);
     let entry = store.inspect(&key("before")).await.unwrap().unwrap();
     assert_eq!(entry.token.unwrap().get(), first);
     holder.release("before", 1).await;

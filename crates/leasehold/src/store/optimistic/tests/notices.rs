@@ -30,6 +30,15 @@ async fn waiter_behind(holder: &TestClient) -> (Arc<Events>, Listening) {
     (events, listening)
 }
 
+async fn observe(client: &TestClient) -> Page {
+    let query = Query::Name {
+        key: key("a"),
+        parts: Parts::Holder,
+        watch: true,
+    };
+    client.store.read(query).await.unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_gives_up_takes_no_notice_away_from_others() {
     let reply_delay = Duration::from_millis(100);
@@ -50,16 +59,18 @@ async fn a_caller_that_gives_up_takes_no_notice_away_from_others() {
     );
 }
 
-/// Nobody knows whether it was granted the lock.
+/// Nobody knows whether the waiter was granted the lock.
 #[tokio::test]
-async fn a_waiter_asks_again_after_a_write_without_a_reply() {
+async fn a_waiter_and_an_observer_ask_again_after_a_write_without_a_reply() {
     let documents = InMemory::notifying();
     let [client] = clients(&documents);
     let (events, _listening) = waiter_behind(&client).await;
+    let mut changed = observe(&client).await.changed.unwrap();
     *lock(&documents.fault) = Some(WriteFault::Lost);
     client.loses(Op::release(client.lease)).await;
     let interrupted = Event::Interrupted(EventScope::Record(key("a")));
     assert_eq!(*lock(&events.0), [interrupted]);
+    assert_eq!(changed.try_recv(), Ok(()));
 }
 
 #[tokio::test]
@@ -79,17 +90,12 @@ async fn a_waiter_that_has_asked_again_since_it_was_dead_is_granted_the_lock() {
 async fn an_observer_that_is_not_registered_registers_again() {
     let documents = InMemory::notifying();
     let [observer] = clients(&documents);
-    let observe = async || {
-        let query = Query::Name {
-            key: key("a"),
-            parts: Parts::Holder,
-            watch: true,
-        };
-        observer.store.read(query).await.unwrap();
+    let register = async || {
+        observe(&observer).await;
         lock(&documents.texts)[&key("a")].clone()
     };
-    let (version, text) = observe().await;
-    assert_eq!(observe().await, (version, text.clone()));
+    let (version, text) = register().await;
+    assert_eq!(register().await, (version, text.clone()));
     let is_other = |line: &&str| !line.starts_with("6 ");
     let without = text
         .lines()
@@ -98,7 +104,7 @@ async fn an_observer_that_is_not_registered_registers_again() {
     let unregistered = (version + 1, without.collect());
     assert_ne!(unregistered.1, text);
     lock(&documents.texts).insert(key("a"), unregistered);
-    let (_, again) = observe().await;
+    let (_, again) = register().await;
     assert!(again.contains("\n6 "), "{again}");
 }
 
