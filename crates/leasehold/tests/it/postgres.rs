@@ -2,6 +2,7 @@
 
 mod connect;
 mod faults;
+mod pooler;
 mod transactions;
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@ use leasehold_core::{ClientId, StoreTime};
 use tokio_postgres::{Client, Error};
 
 use super::cache::Cached;
+use super::error::has_ended;
 use super::parameters::{Columns, Parameter, classes, numbers, texts};
 use super::records::LoadedRecords;
 use crate::store::api::Key;
@@ -63,8 +64,8 @@ pub(super) async fn commit(
     let mut replies = join_all(sent).await;
     let committed = replies.pop().unwrap_or(Ok(()));
     match replies.into_iter().find_map(Result::err) {
-        // After an error, the commit is a rollback.
-        Some(error) if error.as_db_error().is_some() => Ok(Err(error)),
+        // After an error, the commit is a rollback. A pooler that has lost the server may have passed it on before.
+        Some(error) if !has_ended(&error) => Ok(Err(error)),
         Some(error) => Err(error),
         None => committed.map(Ok),
     }

@@ -66,10 +66,13 @@ pub(super) fn refuses_writes(error: &tokio_postgres::Error) -> bool {
 
 /// Whether an error means that the connection has ended.
 pub(super) fn has_ended(error: &tokio_postgres::Error) -> bool {
-    match error.code() {
-        Some(code) => matches!(code.code(), "57P01" | "57P02" | "57P05"),
-        None => true,
-    }
+    error.code().is_none_or(|code| ends_connection(code.code()))
+}
+
+/// Whether an error with this code ends the connection. PgBouncer has 08P01 for most failures of its own, such as a server
+/// that is restarting.
+fn ends_connection(code: &str) -> bool {
+    code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P05")
 }
 
 /// A transaction of a user has called `leasehold.held`, and does not end.
@@ -138,11 +141,11 @@ fn of_reply(reply: &DbError) -> Error {
         "53300" => refused(
             "the server has no connection left; raise its max_connections, or connect through a pooler",
         ),
-        "55P03" | "57014" | "25P03" | "40P01" => refused(
+        "55P03" | "57014" | "25P03" | "25P04" | "40P01" => refused(
             "another session keeps the record locked; find one that is stopped or slow in pg_stat_activity",
         ),
         "57P03" => refused(RESTARTING),
-        "57P01" | "57P02" | "57P05" => error(ErrorKind::Unreachable, RESTARTING),
+        code if ends_connection(code) => error(ErrorKind::Unreachable, RESTARTING),
         "53100" => error(
             ErrorKind::Store,
             "the disk of the server is full; make room on it",
