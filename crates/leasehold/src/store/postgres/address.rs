@@ -17,6 +17,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::hosts::Hosts;
 use super::tls;
 use crate::Result;
 use crate::error::invalid;
@@ -37,9 +38,9 @@ const OWN: [&str; 5] = [
 /// Where a database is. Its `Display` is its URL without a password.
 pub(super) struct Address {
     /// For everything but notifications.
-    pub(super) config: Config,
-    /// For notifications.
-    pub(super) listen: Config,
+    pub(super) hosts: Hosts,
+    /// For notifications, if the URL names others.
+    pub(super) listen: Option<Hosts>,
     pub(super) tls: MakeRustlsConnect,
     /// What a commit waits for.
     pub(super) synchronous_commit: String,
@@ -75,10 +76,9 @@ impl Address {
         let mut config = parse(&format!("{base}?{}", others.join("&")))?;
         let passfile = own.get("passfile").map(PathBuf::from);
         complete(&mut config, options, passfile);
-        let listen = match own.get("listen") {
-            Some(listen) => listen_config(listen, &config)?,
-            None => config.clone(),
-        };
+        let listen = own.get("listen");
+        let listen = listen.map(|listen| listen_config(listen, &config));
+        let listen = listen.transpose()?;
         let synchronous_commit = match own.get("synchronous_commit").map_or("on", String::as_str) {
             level @ ("on" | "remote_apply" | "remote_write" | "local" | "off") => level.to_owned(),
             _ => {
@@ -88,8 +88,8 @@ impl Address {
             }
         };
         Ok(Self {
-            config,
-            listen,
+            hosts: Hosts::of(&config),
+            listen: listen.as_ref().map(Hosts::of),
             tls: tls::connector(
                 mode.starts_with("verify"),
                 own.get("sslrootcert").map(String::as_str),

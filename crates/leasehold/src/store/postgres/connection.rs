@@ -9,9 +9,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, Client, Config, Notification};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::address::Address;
-use super::error::{describe, is, no_schema};
+use super::error::{describe, is, no_reply, no_schema};
+use super::hosts::Hosts;
 use super::rights;
 use crate::store::tasks;
 use crate::{Error, ErrorKind, Result};
@@ -29,15 +30,33 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to a server that can be written, within the timeout of its address.
+    /// Connects to the first host that replies and can be written, within the timeout of its address.
     pub(super) async fn open(
-        address: &Address,
+        tls: &MakeRustlsConnect,
+        hosts: &Hosts,
+        notifications: Option<UnboundedSender<Notification>>,
+    ) -> Result<Self> {
+        let mut opened = Err(no_reply());
+        for (position, config) in hosts.in_order() {
+            // The caller may give up before a silent host has had its time.
+            hosts.set_first(position + 1);
+            opened = Self::open_host(tls, config, notifications.clone()).await;
+            if opened.is_ok() {
+                hosts.set_first(position);
+                break;
+            }
+        }
+        opened
+    }
+
+    async fn open_host(
+        tls: &MakeRustlsConnect,
         config: &Config,
         notifications: Option<UnboundedSender<Notification>>,
     ) -> Result<Self> {
         let limit = config.get_connect_timeout().copied();
         let limit = limit.unwrap_or(Duration::MAX);
-        let connected = timeout(limit, config.connect(address.tls.clone())).await;
+        let connected = timeout(limit, config.connect(tls.clone())).await;
         let connected = connected.map_err(|_| {
             let message = format!("no connection within {limit:?}; check host, port and firewall");
             Error::new(ErrorKind::Unreachable, message)
@@ -121,5 +140,27 @@ impl Drop for Connection {
     /// At once, whatever is under way: what was not committed is undone.
     fn drop(&mut self) {
         self.driver.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::store::options::OpenOptions;
+    use crate::store::postgres::address::Address;
+
+    #[tokio::test]
+    async fn after_a_caller_that_has_given_up_a_silent_host_the_next_one_is_tried_first() {
+        let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("postgres://u@{0},{0}/d", silent.local_addr().unwrap());
+        let address = Address::parse(&url, &OpenOptions::default()).unwrap();
+        let hosts = &address.hosts;
+        let order = || hosts.in_order().map(|(position, _)| position);
+        assert!(order().eq([0, 1]));
+        let opening = Connection::open(&address.tls, hosts, None);
+        assert!(timeout(Duration::ZERO, opening).await.is_err());
+        assert!(order().eq([1, 0]));
     }
 }

@@ -59,19 +59,18 @@ const UNVACUUMED: [&str; 2] = ["autovacuum_enabled=false", "autovacuum_enabled=o
 /// As for [`open`](super::super::open()), except for a server that can be reached but cannot keep locks: the facts are about
 /// that.
 pub(in crate::store) async fn diagnose(url: &str, options: &OpenOptions) -> Result<DatabaseFacts> {
-    let address = Address::parse(url, options)?;
+    let mut address = Address::parse(url, options)?;
+    if let [alone] = &mut address.hosts.configs[..] {
+        // A standby alone is what is wrong, not a reason to look no further.
+        alone.target_session_attrs(TargetSessionAttrs::Any);
+    }
     let facts = collect(&address).await;
     facts.map_err(|error| error.at_store(&address))
 }
 
 async fn collect(address: &Address) -> Result<DatabaseFacts> {
-    let mut config = address.config.clone();
-    if config.get_hosts().len() < 2 {
-        // A standby alone is what is wrong, not a reason to look no further.
-        config.target_session_attrs(TargetSessionAttrs::Any);
-    }
-    let first = Connection::open(address, &config, None).await?;
-    let second = Connection::open(address, &config, None).await?;
+    let first = Connection::open(&address.tls, &address.hosts, None).await?;
+    let second = Connection::open(&address.tls, &address.hosts, None).await?;
     let connections = [&first.client, &second.client];
     let facts = facts(address, connections).await;
     facts.map_err(describe)
@@ -99,7 +98,7 @@ async fn facts(address: &Address, connections: [&Client; 2]) -> Result<DatabaseF
         false => Vec::new(),
     };
     let clock = clock(&mut reader).await?;
-    let link = link(connections, address.listen != address.config).await?;
+    let link = link(connections, address.listen.is_some()).await?;
     let mut settings = Fields(settings.into_iter().filter_map(pair).collect());
     // That of the transactions of the store, whatever the server has for others.
     let commit = address.synchronous_commit.clone();

@@ -61,7 +61,8 @@ impl Notifier for Listener {
     async fn begin(&self, clients: &Clients) -> Result<Session> {
         let (sender, notifications) = mpsc::unbounded_channel();
         let address = &self.pool.address;
-        let connection = Connection::open(address, &address.listen, Some(sender)).await?;
+        let hosts = address.listen.as_ref().unwrap_or(&address.hosts);
+        let connection = Connection::open(&address.tls, hosts, Some(sender)).await?;
         let mut session = Session {
             connection,
             notifications,

@@ -18,6 +18,7 @@ mod connection;
 mod diagnose;
 mod error;
 mod gc;
+mod hosts;
 mod listener;
 mod load;
 mod need;

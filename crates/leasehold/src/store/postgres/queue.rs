@@ -130,7 +130,10 @@ impl Pool {
             match idle {
                 Some(idle) if idle.is_closed() => {}
                 Some(idle) => return Ok(idle),
-                None => return Connection::open(&self.address, &self.address.config, None).await,
+                None => {
+                    let Address { tls, hosts, .. } = &self.address;
+                    return Connection::open(tls, hosts, None).await;
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Addresses, passwords and the schema at connect.
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 
 use leasehold_testkit::Certs;
@@ -43,6 +44,16 @@ async fn by_the_host_that_can_be_written() {
         server.run(&["SELECT count(*) > 0 FROM leasehold.heads"]),
         "t"
     );
+}
+
+/// The first host accepts connections as one that is stopped: nothing follows.
+#[tokio::test(flavor = "multi_thread")]
+async fn by_the_host_that_replies() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let server = PostgresServer::start();
+    let silent = silent.local_addr().unwrap();
+    let hosts = format!("{silent},127.0.0.1:{}", server.port());
+    works(&*open(&format!("postgres://testkit@{hosts}/postgres")).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
