@@ -3,8 +3,12 @@
 //! [`HELD`] calls `leasehold.held`, a function of the schema that a `postgres://` store creates. It raises an error unless
 //! a lease with this token holds the lock, and until the transaction ends no lease that excludes it is granted the lock. So
 //! all of the transaction happens under the lock, or nothing of it: no column, no table and no comparison are needed. It is
-//! the *first* statement of the transaction. A commit that succeeds counts, even if the guard then reads
-//! [`Lost`](crate::State::Lost).
+//! the *first* statement of the transaction: a rollback to an earlier savepoint undoes the check. A commit that succeeds
+//! counts, even if the guard then reads [`Lost`](crate::State::Lost).
+//!
+//! Keep the guard until the transaction has ended, even if its future is dropped, or set
+//! [`handoff_max(0)`](crate::ClientBuilder::handoff_max): a dropped guard passes its lease to the next task of its process
+//! without the store, which admits the tokens of both tasks.
 //!
 //! The check costs one statement. A renewal does not wait for the transaction, but the next holder does, so it should be
 //! short; `idle_in_transaction_session_timeout` ends one whose program hangs.
