@@ -91,6 +91,13 @@ struct Batch {
     keys: BTreeSet<Key>,
 }
 
+impl Job {
+    fn fail(self, failure: &Failure) {
+        let replies = self.work.fail(failure);
+        let _ = self.reply.map(|reply| reply.send(replies));
+    }
+}
+
 impl Pool {
     pub(super) fn new(address: Address, limit: Duration, watcher: ClientId) -> Self {
         let (commit, millis) = (&address.synchronous_commit, limit.as_millis());
@@ -148,13 +155,21 @@ impl Pool {
 
     /// Runs the jobs that wait, as far as connections are free.
     fn start(self: &Arc<Self>) {
-        while let Some(batch) = self.take() {
+        let mut late = Vec::new();
+        while let Some(batch) = self.take(&mut late) {
             tasks::spawn(batch.run());
+        }
+        for job in late {
+            job.fail(&Failure {
+                error: no_reply(),
+                is_certain: true,
+                lost: None,
+            });
         }
     }
 
-    /// Takes the jobs of one transaction.
-    fn take(self: &Arc<Self>) -> Option<Batch> {
+    /// Takes the jobs of one transaction, and those that are too late for any: they would leave it no time.
+    fn take(self: &Arc<Self>, late: &mut Vec<Job>) -> Option<Batch> {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         if state.running >= CONNECTIONS {
@@ -162,7 +177,12 @@ impl Pool {
         }
         let (mut jobs, mut keys) = (Vec::<Job>::new(), BTreeSet::new());
         let (mut passed, mut ops) = (HashSet::new(), 0);
+        let now = Instant::now();
         for job in std::mem::take(&mut state.queue) {
+            if job.until <= now {
+                late.push(job);
+                continue;
+            }
             let requests = job.work.requests().iter();
             let names: Vec<_> = requests.map(|request| request.key.clone()).collect();
             let is_alone = job.is_patient || jobs.iter().any(|taken| taken.is_patient);
@@ -210,8 +230,7 @@ impl Batch {
             }
             Err(failure) => {
                 for job in self.jobs.drain(..).chain(self.patient.drain(..)) {
-                    let replies = job.work.fail(&failure);
-                    let _ = job.reply.map(|reply| reply.send(replies));
+                    job.fail(&failure);
                 }
             }
         }
@@ -368,5 +387,43 @@ impl Drop for Batch {
             state.busy.remove(key);
         }
         state.running = state.running.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Op;
+
+    use super::*;
+    use crate::store::api::Request;
+    use crate::store::api::fixture::key;
+    use crate::store::options::OpenOptions;
+
+    /// As after commits without a reply on all connections.
+    #[tokio::test]
+    async fn a_job_that_is_late_leaves_the_others_their_time() {
+        let address = Address::parse("postgres://u@h/d", &OpenOptions::default()).unwrap();
+        let watcher = ClientId::from_random([0; 16]);
+        let pool = Arc::new(Pool::new(address, Duration::ZERO, watcher));
+        let now = Instant::now();
+        for (name, until) in [("late", now), ("new", now + Duration::from_secs(60))] {
+            let requests = vec![Request::new(key(name), Op::Serve)];
+            lock(&pool.state).queue.push_back(Job {
+                work: Work::new(&Arc::default(), requests),
+                reply: None,
+                until,
+                is_patient: false,
+            });
+        }
+        let mut late = Vec::new();
+        let batch = pool.take(&mut late).unwrap();
+        let names = |jobs: &[Job]| -> Vec<_> {
+            let requests = jobs.iter().flat_map(|job| job.work.requests());
+            requests.map(|request| request.key.clone()).collect()
+        };
+        assert_eq!(
+            (names(&late), names(&batch.jobs)),
+            (vec![key("late")], vec![key("new")])
+        );
     }
 }
