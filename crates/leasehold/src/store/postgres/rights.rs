@@ -25,7 +25,11 @@ pub(crate) fn setup(role: Option<&str>) -> String {
         RIGHTS.into_iter().map(grant)
     });
     let grants: String = grants.collect();
-    format!("BEGIN;\nSELECT pg_advisory_xact_lock({SCHEMA_LOCK});\n\n{SCHEMA}\n{grants}COMMIT;\n")
+    // Whatever the default is: after the wait for another client, the row that it has written must be visible.
+    format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED;\nSELECT pg_advisory_xact_lock({SCHEMA_LOCK});\n\n\
+         {SCHEMA}\n{grants}COMMIT;\n"
+    )
 }
 
 #[cfg(test)]
@@ -48,7 +52,7 @@ mod tests {
     fn a_role_is_quoted() {
         let setup = setup(Some("a\"b"));
         assert!(setup.contains("\nGRANT USAGE ON SCHEMA leasehold TO \"a\"\"b\";\n"));
-        assert!(setup.starts_with("BEGIN;") && setup.ends_with("COMMIT;\n"));
+        assert!(setup.starts_with("BEGIN ") && setup.ends_with("COMMIT;\n"));
         assert!(!super::setup(None).contains("\nGRANT"));
     }
 }

@@ -1,6 +1,6 @@
 -- The schema of Leasehold on PostgreSQL 12 and later. It can be run again, in one transaction:
 --
---     BEGIN; SELECT pg_advisory_xact_lock(5498968541953545298); \i schema.sql; COMMIT;
+--     BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock(5498968541953545298); \i schema.sql; COMMIT;
 --
 -- A role that only locks needs:
 --

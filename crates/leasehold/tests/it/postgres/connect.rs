@@ -200,6 +200,17 @@ async fn a_role_that_only_locks_and_a_schema_of_another_version() {
     assert_error(&error, ErrorKind::Unsupported, &["version 99"]);
 }
 
+/// One of them waits for the other in a transaction that would read what was there before.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_clients_at_once_make_the_schema() {
+    let server = PostgresServer::start();
+    server.run(&["ALTER ROLE testkit SET default_transaction_isolation = 'repeatable read'"]);
+    let url = server.url();
+    let (one, other) = tokio::join!(open(&url), open(&url));
+    works(&*one).await;
+    works(&*other).await;
+}
+
 /// Settings of a role that change what statements mean.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_of_the_user_change_nothing() {
