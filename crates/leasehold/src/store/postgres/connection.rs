@@ -38,11 +38,10 @@ impl Connection {
     ) -> Result<Self> {
         let mut opened = Err(no_reply());
         for (position, config) in hosts.in_order() {
-            // The caller may give up before a silent host has had its time.
-            hosts.set_first(position + 1);
+            let mut attempt = hosts.attempt(position);
             opened = Self::open_host(tls, config, notifications.clone()).await;
             if opened.is_ok() {
-                hosts.set_first(position);
+                attempt.first = position;
                 break;
             }
         }
@@ -159,8 +158,11 @@ mod tests {
         let hosts = &address.hosts;
         let order = || hosts.in_order().map(|(position, _)| position);
         assert!(order().eq([0, 1]));
-        let opening = Connection::open(&address.tls, hosts, None);
-        assert!(timeout(Duration::ZERO, opening).await.is_err());
+        let mut opening = Box::pin(Connection::open(&address.tls, hosts, None));
+        assert!(timeout(Duration::ZERO, &mut opening).await.is_err());
+        // A second connection at the same time begins with the same host.
+        assert!(order().eq([0, 1]));
+        drop(opening);
         assert!(order().eq([1, 0]));
     }
 }

@@ -40,9 +40,25 @@ impl Hosts {
         hosts.skip(first).take(self.configs.len())
     }
 
-    /// Has the next connection try the host at this position first. Behind the last one comes the first one.
-    pub(super) fn set_first(&self, position: usize) {
-        self.first.store(position, Ordering::Relaxed);
+    /// Begins an attempt to connect to the host at this position. Unless it succeeds, the next one becomes the first.
+    pub(super) fn attempt(&self, position: usize) -> HostAttempt<'_> {
+        HostAttempt {
+            hosts: self,
+            first: (position + 1) % self.configs.len(),
+        }
+    }
+}
+
+/// An attempt to connect to a host. When it is dropped, the host at `first` becomes the first one: a caller may give up
+/// before a silent host has had its time.
+pub(super) struct HostAttempt<'a> {
+    hosts: &'a Hosts,
+    pub(super) first: usize,
+}
+
+impl Drop for HostAttempt<'_> {
+    fn drop(&mut self) {
+        self.hosts.first.store(self.first, Ordering::Relaxed);
     }
 }
 
