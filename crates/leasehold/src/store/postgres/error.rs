@@ -75,6 +75,14 @@ fn ends_connection(code: &str) -> bool {
     code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P05")
 }
 
+/// Failures of a pooler that do not pass, although they have the same code.
+const LASTING: [&str; 4] = [
+    "unsupported startup parameter",
+    "no such database",
+    "no such user",
+    "authentication failed",
+];
+
 /// A transaction of a user has called `leasehold.held`, and does not end.
 pub(super) fn relied_on() -> Error {
     let message = "a transaction that has called leasehold.held for it has not ended; commit before the release";
@@ -145,6 +153,10 @@ fn of_reply(reply: &DbError) -> Error {
             "another session keeps the record locked; find one that is stopped or slow in pg_stat_activity",
         ),
         "57P03" => refused(RESTARTING),
+        "08P01" if LASTING.iter().any(|words| text.contains(words)) => error(
+            ErrorKind::InvalidConfig,
+            "the pooler does not accept the user, the database or a setting of the URL",
+        ),
         code if ends_connection(code) => error(ErrorKind::Unreachable, RESTARTING),
         "53100" => error(
             ErrorKind::Store,

@@ -11,6 +11,10 @@ use super::*;
 /// What PgBouncer sends to a client whose server is lost: a fatal error with the code 08P01.
 const SERVER_LOST: &[u8] = b"E\0\0\0\x29SFATAL\0C08P01\0Mserver conn crashed?\0\0";
 
+/// The same for a client with a setting that it does not accept.
+const SETTING_REFUSED: &[u8] =
+    b"E\0\0\0\x3bSFATAL\0C08P01\0Munsupported startup parameter: options\0\0";
+
 /// A pooler in front of a server.
 struct Pooler {
     port: u16,
@@ -92,4 +96,20 @@ async fn a_lost_server_is_no_refusal() {
     let error = unknown(&*store, release("a", 1)).await;
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     granted(&*store, acquire("a", 2)).await;
+}
+
+#[tokio::test]
+async fn a_setting_that_the_pooler_does_not_accept_is_a_lasting_refusal() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let Ok(1..) = client.read(&mut [0; 1024]).await else {
+                continue;
+            };
+            let _ = client.write_all(SETTING_REFUSED).await;
+        }
+    });
+    let error = refused(&format!("postgres://u@127.0.0.1:{port}/d?sslmode=disable")).await;
+    assert_error(&error, ErrorKind::InvalidConfig, &["a setting of the URL"]);
 }
