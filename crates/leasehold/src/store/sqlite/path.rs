@@ -125,7 +125,11 @@ fn create_if_missing(path: &Path) -> Result<()> {
     }
     // Left over from a deleted file. SQLite would use them for this one. Once it exists, they may be its own.
     for suffix in ["-wal", "-shm", "-journal"] {
-        let _ = fs::remove_file(beside(path, suffix));
+        if let Err(error) = fs::remove_file(beside(path, suffix))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(uncreatable(error));
+        }
     }
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -306,6 +310,15 @@ mod tests {
         fs::write(&log, "").unwrap();
         create_file(&path).unwrap();
         assert!(log.exists());
+    }
+
+    #[test]
+    fn no_file_is_created_beside_a_log_that_cannot_be_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks.db");
+        fs::create_dir(beside(&path, "-wal")).unwrap();
+        assert!(prepare(&path).is_err());
+        assert!(!path.exists());
     }
 
     #[cfg(target_os = "linux")]
