@@ -149,7 +149,7 @@ impl Cluster {
         self.process.check().map_err(Failed::certain)?;
         let body = framed(request);
         let end = Instant::now() + self.limit;
-        let stay_until = self.limits(end, true).replied;
+        let mut stay_until = self.limits(end, true).replied;
         let mut attempts = self.members.len();
         loop {
             let nth = *self.current.borrow();
@@ -166,6 +166,7 @@ impl Cluster {
                     let is_last = now + RETRY_INTERVAL * 2 >= end;
                     if is_last || now >= stay_until {
                         self.leave(nth);
+                        stay_until = self.limits(end, true).replied;
                     }
                     if is_last {
                         return Err(failed);
