@@ -495,8 +495,11 @@ impl Head<LeaseQueues> {
             }
             None => driver.batcher.post(release()),
         };
-        // If the task was cancelled meanwhile, its turn passes on to the next.
-        drop(next.wake(Turn::Contend(Box::new(contender))));
+        // A shutdown that has begun may not have found the request: dropped here, the contender releases it.
+        if driver.check_shutdown(key).is_ok() {
+            // If the task was cancelled meanwhile, its turn passes on to the next.
+            drop(next.wake(Turn::Contend(Box::new(contender))));
+        }
         Some(released)
     }
 }
