@@ -210,10 +210,13 @@ impl Contender {
         loop {
             driver.check_shutdown(&self.key)?;
             let (now, shard) = (clock.now(), driver.context.shard(&self.key));
-            // A shutdown finds the lease in the acquisition, or waits for its hold.
-            let call = driver.releases.call();
-            let action = acquisition.lock().machine.poll(now, shard.0);
-            let _call = matches!(action, AcquireAction::Granted(_)).then_some(call);
+            let (action, call) = {
+                let mut acquisition = acquisition.lock();
+                let action = acquisition.machine.poll(now, shard.0);
+                // A shutdown finds the lease in the acquisition, or waits for its hold.
+                let is_granted = matches!(action, AcquireAction::Granted(_));
+                (action, is_granted.then(|| driver.releases.call()))
+            };
             match action {
                 AcquireAction::NewLease => self.start(),
                 AcquireAction::Acquire(op) => {
@@ -241,6 +244,7 @@ impl Contender {
                 AcquireAction::Granted(mut granted) => {
                     let run = granted.run.take();
                     let hold = self.hold(granted)?;
+                    drop(call);
                     return match run {
                         Some(_) => Ok(Acquired::Held(hold, run)),
                         None => reenter::decide(hold, options).await,
