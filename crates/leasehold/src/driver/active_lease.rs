@@ -150,7 +150,8 @@ impl ActiveLease {
         key: Key,
         granted: GrantedLease,
         durability: Durability,
-        (handoff, lost): (Handoff, Arc<LostLeases>),
+        handoff: Handoff,
+        lost: Arc<LostLeases>,
         now: Instant,
     ) -> Self {
         let chain = Chain::new(handoff, granted.first, granted.tokens, now);
@@ -224,7 +225,8 @@ impl ActiveLease {
         let changed = inner.change_of_state(now);
         let lost = matches!(inner.reported, StateKind::Lost(_));
         let head = if lost { inner.head.take() } else { None };
-        if head.is_some() {
+        // The leases that a shutdown releases are not noted: there may be a million.
+        if head.is_some() && inner.reported != StateKind::Lost(Cause::Released) {
             // Before the head passes on: a late notice of the grant finds the lease at the head, or here.
             self.lost.add(self, inner.expires(now), now);
         }

@@ -404,8 +404,8 @@ impl Contender {
         let options = &acquisition.options;
         let (hold, now) = (granted.hold, driver.context.clock.now());
         let key = self.key.clone();
-        let of_driver = (driver.handoff, Arc::clone(&driver.lost));
-        let mut lease = ActiveLease::new(key, granted, options.durability, of_driver, now);
+        let (handoff, lost) = (driver.handoff, Arc::clone(&driver.lost));
+        let mut lease = ActiveLease::new(key, granted, options.durability, handoff, lost, now);
         if options.is_shared() {
             lease.share = Some(Box::new(acquisition.lock().machine.numbering()));
         }

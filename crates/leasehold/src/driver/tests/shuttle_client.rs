@@ -330,7 +330,8 @@ impl World {
             key(name),
             granted,
             Durability::None,
-            (NO_HANDOFF, Arc::default()),
+            NO_HANDOFF,
+            Arc::default(),
             sent,
         );
         self.store.grant(&held);
