@@ -173,7 +173,7 @@ struct Usage {
     pids: Vec<i32>,
     /// The directories of their data.
     data: Vec<PathBuf>,
-    /// The number of keys, rows, nodes or objects, without the descriptions of clients, which outlive these. `None`: unknown.
+    /// The number of keys, rows, nodes or objects, without the descriptions of clients, which outlive them. `None`: unknown.
     entries: Option<usize>,
 }
 

@@ -230,7 +230,7 @@ impl Hold {
             return Err(self.lost(Cause::OtherProcess));
         }
         let driver = Arc::clone(&self.driver);
-        // Before the renewer no longer has the lease.
+        // It begins before the lease leaves the renewer, so a shutdown waits for the release.
         let _call = driver.releases.call();
         let EndedHold { before, release } = self.leave(posts);
         let Some(PostedRelease {

@@ -165,7 +165,7 @@ impl Shares {
     }
 }
 
-/// Joins the readers of this process, for a reader. A writer ends that they share a lease. `None`: there are no readers
+/// Joins the readers of this process, for a reader. A writer ends the sharing of their lease. `None`: there are no readers
 /// to join, or no longer.
 pub(super) fn join(driver: &Arc<Driver>, key: &Key, options: &AcquireOptions) -> Option<Hold> {
     if options.claim == Claim::Access(Access::Write) {

@@ -205,7 +205,7 @@ async fn a_notice_of_an_earlier_grant_ends_no_lease() {
 /// Its holder has the rest of the ttl to end its work.
 #[tokio::test]
 async fn a_notice_of_its_grant_does_not_release_a_lost_lease() {
-    // It is noticed by the time, or by a hint of the store after a pause.
+    // The loss is noticed at the deadline, or by a hint of the store after a pause.
     for is_hinted in [false, true] {
         let harness = Harness::new();
         let guard = harness.mutex().lock().await.unwrap();

@@ -181,7 +181,7 @@ impl Contender {
         }
     }
 
-    /// Takes the turn of another caller over for a caller that has waited `since` then.
+    /// Takes over the turn of another caller, for a caller that has waited since then.
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl Contender {
 
     /// Sends requests until the lock is granted, or until the caller does not wait (any longer).
     ///
-    /// Its callers box it, because the futures around it are copied to where they are polled, also for a task that is
+    /// Its callers box it, because the futures around it are copied to where they are polled, even for a task that is
     /// handed a lease.
     async fn run(mut self) -> Result<Acquired> {
         let (driver, acquisition) = (Arc::clone(&self.driver), Arc::clone(&self.acquisition));
@@ -449,7 +449,7 @@ impl Contender {
 impl Drop for Contender {
     fn drop(&mut self) {
         let driver = Arc::clone(&self.driver);
-        // Before a shutdown no longer finds its acquisition.
+        // It begins before the acquisition leaves the queue, so a shutdown waits for the release.
         let _call = driver.releases.call();
         let Some((head, next)) = self.head.take().and_then(Head::next) else {
             return self.abandon();

@@ -185,7 +185,7 @@ pub(super) fn described(message: &str, code: Option<u64>) -> Failed {
         Some((_, kind, advice)) => (*kind, format!("{advice} ({message})")),
         None => {
             let kind = match code {
-                // Those without a code of their own are of a member that stops, or is no longer the leader.
+                // A member that stops or is no longer the leader has errors without a code of their own.
                 Some(1 | 2 | 4 | 14) => ErrorKind::Unreachable,
                 _ => ErrorKind::Store,
             };

@@ -295,7 +295,7 @@ impl<D: Documents> Records<D> {
                 part.is_fresh = entry.is_some();
                 part.needs_fresh = true;
                 part.conflicts += 1;
-                // The one that has written may have been dead before.
+                // The client that has written may have been dead before.
                 part.alive.clear();
                 lock(&self.cache).put(key, entry);
                 return Some(part);

@@ -22,7 +22,7 @@ impl Hosts {
         let are_complete = is_complete(hosts) && is_complete(addresses);
         let configs = match count > 1 && are_complete && (ports < 2 || ports == count) {
             true => (0..count).map(|at| of_host(config, at, count)).collect(),
-            // The driver says what is wrong, if lists differ in length.
+            // If the lists differ in length, the driver reports what is wrong.
             false => vec![config.clone()],
         };
         let first = match config.get_load_balance_hosts() {

@@ -399,7 +399,7 @@ mod tests {
     use crate::store::api::fixture::key;
     use crate::store::options::OpenOptions;
 
-    /// As after commits without a reply on all connections.
+    /// Jobs are late if commits on all connections had no reply.
     #[tokio::test]
     async fn a_job_that_is_late_leaves_the_others_their_time() {
         let address = Address::parse("postgres://u@h/d", &OpenOptions::default()).unwrap();

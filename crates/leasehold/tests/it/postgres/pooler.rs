@@ -85,7 +85,7 @@ async fn serve(mut client: TcpStream, server: u16, fault: Arc<Mutex<Option<Fault
 
 /// What was lost before the commit is sent again, and what was lost with it may have been applied.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_server_is_no_refusal() {
+async fn a_lost_server_is_not_a_refusal_and_leaves_its_commit_unknown() {
     let server = PostgresServer::start();
     let pooler = Pooler::start(server.port()).await;
     let url = format!("postgres://testkit@127.0.0.1:{}/postgres", pooler.port);

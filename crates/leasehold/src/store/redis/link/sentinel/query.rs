@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_view_replaces_nothing() {
+    fn a_view_without_a_later_failover_replaces_nothing() {
         assert!(master(2, 2).replaces(&master(1, 1)));
         assert!(!master(1, 2).replaces(&master(1, 1)));
         assert!(!master(1, 2).replaces(&master(2, 1)));
