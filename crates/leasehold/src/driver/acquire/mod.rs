@@ -168,9 +168,13 @@ impl Contender {
         let (backoff, now) = (driver.backoff(key), driver.context.clock.now());
         let machine = Acquisition::new(machine_options(driver, options, waits), backoff, now);
         let acquisition = Arc::new(SharedAcquisition::new(options.clone(), machine, None));
-        let state = HeadState::Acquiring(Arc::clone(&acquisition));
-        let before = head.as_ref().and_then(|head| head.set_state(state));
-        acquisition.lock().last = before.and_then(|state| state.last_reply());
+        {
+            // Locked until it has the last reply to the head before it: a task whose wait ends reads that.
+            let mut new = acquisition.lock();
+            let state = HeadState::Acquiring(Arc::clone(&acquisition));
+            let before = head.as_ref().and_then(|head| head.set_state(state));
+            new.last = before.and_then(|state| state.last_reply());
+        }
         Self {
             driver: Arc::clone(driver),
             key: key.clone(),
