@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use leasehold::watchdog::Watchdog;
-use leasehold::{Instant, LeaseId};
+use leasehold::{Guard, Instant};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, kill_process_group, wait, waitpid,
 };
@@ -89,14 +89,14 @@ impl Child {
     pub(crate) async fn start(
         &mut self,
         args: &RunArgs,
-        lease: LeaseId,
+        guards: &[Guard],
         allowance: Option<(Instant, Duration)>,
         watchdog: Option<&Watchdog>,
     ) -> Result<(), Failure> {
         let failed = |error| Failure::own("the guardian of the command does not reply", error);
         let socket = watchdog.and_then(Watchdog::socket);
         let order = ToGuardian::Start(Order {
-            lease: lease.to_string(),
+            leases: guards.iter().map(|it| it.lease_id().to_string()).collect(),
             socket: socket.map(|socket| socket.as_os_str().to_owned()),
             // At a terminal the command is in the runner's group, which is the foreground.
             group: match self.own_group {

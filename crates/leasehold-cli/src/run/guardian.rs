@@ -69,7 +69,8 @@ fn serve(channel: &UnixStream) -> io::Result<()> {
     let Some(ToGuardian::Start(order)) = messages.next() else {
         return Ok(());
     };
-    let lease = order.lease.parse().map_err(io::Error::other)?;
+    let leases = order.leases.iter().map(|lease| lease.parse::<LeaseId>());
+    let leases: Vec<_> = leases.collect::<Result<_, _>>().map_err(io::Error::other)?;
     outlive_signals()?;
     processes::adopt_orphans()?;
     let (sender, events) = mpsc::channel();
@@ -81,7 +82,7 @@ fn serve(channel: &UnixStream) -> io::Result<()> {
     thread::Builder::new().spawn(move || reap(command, &reports, &sender))?;
     let mut guardian = Guardian {
         events,
-        lease,
+        leases,
         socket: order.socket.map(PathBuf::from),
         until: None,
         reserve: Duration::ZERO,
@@ -172,7 +173,7 @@ enum GuardianEvent {
 
 struct Guardian {
     events: mpsc::Receiver<GuardianEvent>,
-    lease: LeaseId,
+    leases: Vec<LeaseId>,
     socket: Option<PathBuf>,
     /// Until when the command may live.
     until: Option<Instant>,
@@ -223,12 +224,17 @@ impl Guardian {
         }
     }
 
-    /// Queries the watchdog until when it has renewed the lease of a stopped runner.
+    /// Queries the watchdog until when it has renewed all leases of a stopped runner.
     fn query_watchdog(&mut self) {
         if let Some(socket) = &self.socket
             && let Ok(mut node) = Observer::connect(socket)
-            && let Ok(Some(kept)) = node.kept_until(self.lease)
         {
+            let kept = self.leases.iter();
+            let kept = kept.map(|lease| node.kept_until(*lease).ok().flatten());
+            // A lease that it has not renewed is the least.
+            let Some(kept) = kept.min().flatten() else {
+                return;
+            };
             self.until = self.until.max(Some(kept.before(self.reserve)));
         }
     }

@@ -178,9 +178,7 @@ async fn run_command(
     // Before the command starts: the guardian outlives all its processes.
     let _ = watch(child.guardian);
     let allowance = supervise::allowance(held, args);
-    let started = child
-        .start(args, held.lease_id(), allowance, watchdog)
-        .await;
+    let started = child.start(args, held.all(), allowance, watchdog).await;
     if let Err(failure) = started {
         child.dismiss_guardian().await;
         return Err(failure);

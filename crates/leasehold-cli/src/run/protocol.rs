@@ -32,8 +32,8 @@ pub(super) enum ToGuardian {
 /// command.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// The id of the lease.
-    pub(super) lease: String,
+    /// The ids of the leases.
+    pub(super) leases: Vec<String>,
     /// The socket of the watchdog on this machine.
     pub(super) socket: Option<OsString>,
     /// The process group of the command. 0: one of its own.

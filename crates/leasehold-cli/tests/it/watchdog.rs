@@ -150,6 +150,28 @@ fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_gone() {
     run.ends_with(122);
 }
 
+/// The node goes on to renew the other one.
+#[test]
+fn a_stopped_run_of_several_names_loses_its_command_with_one_of_them() {
+    let (_server, fixture) = Fixture::redis();
+    let node = Node::start(&fixture);
+    let watchdog = node.option();
+    let options = ["--watchdog-required", &watchdog, "--ttl", "6s"];
+    let args = [&options[..], &["a", "--and", "b"]].concat();
+    let script = "echo $$ > child; echo in; exec sleep 1000";
+    let run = Running::start(fixture.run_script(&args, script));
+    eventually(SOON, || {
+        node.client(&fixture, "leases") == 2 && node.client(&fixture, "processes") == 3
+    });
+    run.signal("STOP");
+    fixture.revoke("b");
+    let child = fixture.line_of("child");
+    eventually(SOON, || !lives(&child));
+    assert!(fixture.is_held("a"));
+    run.signal("CONT");
+    run.ends_with(122);
+}
+
 #[test]
 fn without_a_watchdog_a_run_runs() {
     let fixture = Fixture::new();
