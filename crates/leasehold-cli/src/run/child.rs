@@ -7,8 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use leasehold::Guard;
 use leasehold::watchdog::Watchdog;
-use leasehold::{Guard, Instant};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, kill_process_group, wait, waitpid,
 };
@@ -17,7 +17,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::signal::unix::{Signal as SignalStream, SignalKind};
 
 use super::processes::{self, Sent, Tree};
-use super::protocol::{self, GuardianReport, Order, ToGuardian};
+use super::protocol::{self, Allowance, GuardianReport, Order, ToGuardian};
 use super::spawn::spawn_guardian;
 use super::start_error;
 use crate::args::RunArgs;
@@ -45,7 +45,7 @@ pub(crate) struct Child {
     pub(super) empty: bool,
     /// Whether the command leads a process group of its own.
     pub(super) own_group: bool,
-    allowed: Option<Instant>,
+    allowed: Option<Allowance>,
 }
 
 /// How often a guardian that has reported nothing yet is continued.
@@ -84,13 +84,12 @@ impl Child {
         })
     }
 
-    /// Has the guardian start the command. Sends it the deadline of the command and how long that is before the end
-    /// of the lease, unless the command may go on without the lock.
-    pub(crate) async fn start(
+    /// Has the guardian start the command unless its deadline is over.
+    pub(super) async fn start(
         &mut self,
         args: &RunArgs,
         guards: &[Guard],
-        allowance: Option<(Instant, Duration)>,
+        allowance: impl Fn() -> Option<Allowance>,
         watchdog: Option<&Watchdog>,
     ) -> Result<(), Failure> {
         let failed = |error| Failure::own("the guardian of the command does not reply", error);
@@ -103,17 +102,14 @@ impl Child {
                 true => 0,
                 false => getpgrp().as_raw_pid(),
             },
+            // With the order: the runner may be stopped before it sends anything more.
+            allowance: allowance(),
             command: args.command.clone(),
         });
-        let mut message = protocol::encode(&order).map_err(failed)?;
-        // With the order: the runner may be stopped before it sends anything more.
-        if let Some((until, reserve)) = allowance {
-            message.extend(allow(until, reserve).map_err(failed)?);
-            self.allowed = Some(until);
-        }
+        let message = protocol::encode(&order).map_err(failed)?;
         let sent = self.channel.write_all(&message).await;
         sent.map_err(failed)?;
-        let line = self.first_report().await.map_err(failed)?;
+        let line = self.first_report(allowance).await.map_err(failed)?;
         match line.as_deref().and_then(protocol::decode) {
             Some(GuardianReport::Running(pid)) => {
                 self.command = Pid::from_raw(pid);
@@ -127,13 +123,17 @@ impl Child {
         }
     }
 
-    /// Waits for the first report of a guardian, and continues the guardian if it is stopped before that.
-    async fn first_report(&mut self) -> io::Result<Option<String>> {
+    /// Waits for the first report of a guardian, which may be stopped before that, or take long to start the command.
+    async fn first_report(
+        &mut self,
+        allowance: impl Fn() -> Option<Allowance>,
+    ) -> io::Result<Option<String>> {
         loop {
             tokio::select! {
                 report = self.reports.next_line() => return report,
                 () = tokio::time::sleep(FIRST_REPORT_PULSE) => self.continue_guardian(),
             }
+            self.allow(allowance());
         }
     }
 
@@ -166,14 +166,14 @@ impl Child {
         }
     }
 
-    /// Sends the guardian the deadline of the command if the runner falls silent, and how long that is before the end
-    /// of the lease.
-    pub(crate) fn allow(&mut self, until: Instant, reserve: Duration) {
-        if self.allowed != Some(until) {
+    /// Sends the guardian the deadline of the command.
+    pub(super) fn allow(&mut self, allowance: Option<Allowance>) {
+        if let Some(new) = allowance.filter(|_| self.allowed != allowance) {
+            let message = protocol::encode(&ToGuardian::Allow(new));
             // A guardian that has ended is noticed by the end of its reports.
-            let sent = allow(until, reserve).and_then(|line| self.channel.try_write(&line));
+            let sent = message.and_then(|line| self.channel.try_write(&line));
             if sent.is_ok() {
-                self.allowed = Some(until);
+                self.allowed = allowance;
             }
         }
     }
@@ -195,8 +195,15 @@ impl Child {
             }
         };
         let in_time = tokio::time::timeout(DISMISSAL, ended).await.is_ok();
-        if let (false, Some(guardian)) = (in_time, self.guardian) {
+        if !in_time {
             // It is stopped, for example.
+            self.kill_guardian();
+        }
+    }
+
+    /// Kills the guardian, and with it the command that it is starting.
+    pub(super) fn kill_guardian(&self) {
+        if let Some(guardian) = self.guardian {
             let _ = kill_process(guardian, Signal::KILL);
         }
     }
@@ -239,10 +246,4 @@ impl Child {
         // Without a child there is no process of the command left.
         self.empty |= last.is_err() && self.guardian.is_none();
     }
-}
-
-/// The message that allows the command to live until an instant.
-fn allow(until: Instant, reserve: Duration) -> io::Result<Vec<u8>> {
-    let until_ns = until.as_nanos();
-    protocol::encode(&ToGuardian::Allow { until_ns, reserve })
 }

@@ -31,7 +31,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
 use super::processes::{self, Tree};
-use super::protocol::{GuardianReport, Order, ToGuardian, decode, encode};
+use super::protocol::{Allowance, GuardianReport, Order, ToGuardian, decode, encode};
 use super::spawn::{die_with_parent, inherited_channel, spawn};
 use crate::{signals, stderr, variables};
 
@@ -74,19 +74,26 @@ fn serve(channel: &UnixStream) -> io::Result<()> {
     outlive_signals()?;
     processes::adopt_orphans()?;
     let (sender, events) = mpsc::channel();
-    let command = start(&order)?;
-    send(channel, &GuardianReport::Running(command.as_raw_pid()));
     let message_sender = sender.clone();
+    // Before the start of the command, which may take longer than its deadline.
     thread::Builder::new().spawn(move || forward(messages, &message_sender))?;
-    let reports = channel.try_clone()?;
-    thread::Builder::new().spawn(move || reap(command, &reports, &sender))?;
     let mut guardian = Guardian {
         events,
         leases,
-        socket: order.socket.map(PathBuf::from),
+        socket: order.socket.as_ref().map(PathBuf::from),
         until: None,
         reserve: Duration::ZERO,
     };
+    if let Some(allowance) = order.allowance {
+        guardian.allow(allowance);
+    }
+    if !guardian.await_start() {
+        return Ok(());
+    }
+    let command = start(&order)?;
+    send(channel, &GuardianReport::Running(command.as_raw_pid()));
+    let reports = channel.try_clone()?;
+    thread::Builder::new().spawn(move || reap(command, &reports, &sender))?;
     if guardian.watch() {
         // A stalled reader of stderr must not keep it from the next round.
         stderr::start_thread();
@@ -182,6 +189,23 @@ struct Guardian {
 }
 
 impl Guardian {
+    fn allow(&mut self, allowance: Allowance) {
+        self.until = Some(Instant::from_nanos(allowance.until_ns));
+        self.reserve = allowance.reserve;
+    }
+
+    /// Waits while the deadline of the command is over: this process or the runner was stopped, and the lock has perhaps
+    /// passed on. `false`: the command is not to be started.
+    fn await_start(&mut self) -> bool {
+        while self.time_left().is_zero() {
+            match self.events.recv() {
+                Ok(GuardianEvent::Message(ToGuardian::Allow(new))) => self.allow(new),
+                _ => return false,
+            }
+        }
+        true
+    }
+
     /// Waits until there is nothing to guard, or the runner dies or is silent for too long: `true`.
     fn watch(&mut self) -> bool {
         loop {
@@ -191,10 +215,7 @@ impl Guardian {
                 Ok(GuardianEvent::Message(ToGuardian::Dismiss) | GuardianEvent::Empty) => {
                     return false;
                 }
-                Ok(GuardianEvent::Message(ToGuardian::Allow { until_ns, reserve })) => {
-                    self.until = Some(Instant::from_nanos(until_ns));
-                    self.reserve = reserve;
-                }
+                Ok(GuardianEvent::Message(ToGuardian::Allow(new))) => self.allow(new),
                 Ok(GuardianEvent::Message(ToGuardian::Start(_))) => {}
                 Ok(GuardianEvent::RunnerEnded) | Err(RecvTimeoutError::Disconnected) => {
                     return true;

@@ -177,8 +177,16 @@ async fn run_command(
     };
     // Before the command starts: the guardian outlives all its processes.
     let _ = watch(child.guardian);
-    let allowance = supervise::allowance(held, args);
-    let started = child.start(args, held.all(), allowance, watchdog).await;
+    let allowance = || supervise::allowance(held, args);
+    let started = tokio::select! {
+        biased;
+        started = child.start(args, held.all(), allowance, watchdog) => started,
+        // The command, perhaps begun meanwhile, is stopped below.
+        _ = held.lost(), if allowance().is_some() => {
+            child.kill_guardian();
+            Ok(())
+        }
+    };
     if let Err(failure) = started {
         child.dismiss_guardian().await;
         return Err(failure);

@@ -18,14 +18,18 @@ pub(super) const FIRST_ARGUMENT: &str = "leasehold-guardian";
 pub(super) enum ToGuardian {
     /// The first message.
     Start(Order),
-    /// Allows the command to live until an instant.
-    Allow {
-        until_ns: u64,
-        /// How long that is before the end of the lease.
-        reserve: Duration,
-    },
+    /// Has the command live longer.
+    Allow(Allowance),
     /// Dismisses the guardian.
     Dismiss,
+}
+
+/// The deadline of the command if the runner falls silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Allowance {
+    pub(super) until_ns: u64,
+    /// How long that is before the end of the lease.
+    pub(super) reserve: Duration,
 }
 
 /// The order to start a command. It is not in the guardian's arguments, where `pkill -f` would match it instead of the
@@ -38,6 +42,8 @@ pub(super) struct Order {
     pub(super) socket: Option<OsString>,
     /// The process group of the command. 0: one of its own.
     pub(super) group: i32,
+    /// `None`: the command may go on without the lock.
+    pub(super) allowance: Option<Allowance>,
     pub(super) command: Vec<OsString>,
 }
 

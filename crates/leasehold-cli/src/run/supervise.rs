@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGCONT, SIGTSTP};
 
 use super::child::Child;
 use super::processes::Sent;
+use super::protocol::Allowance;
 use crate::args::{OnLost, RunArgs};
 use crate::lock::guard::AnyGuard;
 use crate::lock::jeopardy::describe_loss;
@@ -114,9 +115,7 @@ impl Supervisor<'_> {
         let lease = self.args.lock.lease_length();
         let pulse = (lease / PULSE_DIVISOR).clamp(PULSE_MIN, PULSE_MAX);
         loop {
-            if let Some((until, reserve)) = allowance(self.guard, self.args) {
-                self.child.allow(until, reserve);
-            }
+            self.child.allow(allowance(self.guard, self.args));
             tokio::select! {
                 biased;
                 cause = stop_cause(self.guard, self.args), if !ignore => return Err(self.stop(cause).await),
@@ -254,11 +253,13 @@ impl Supervisor<'_> {
     }
 }
 
-/// The deadline of the command if the runner falls silent, and how long that is before the end of the lease. `None`
-/// if the command may go on without the lock.
-pub(crate) fn allowance(guard: &AnyGuard, args: &RunArgs) -> Option<(Instant, Duration)> {
+/// `None` if the command may go on without the lock.
+pub(super) fn allowance(guard: &AnyGuard, args: &RunArgs) -> Option<Allowance> {
     let ignores_loss = args.on_lost == OnLost::Ignore;
-    (!ignores_loss).then(|| (last_moment(guard, args), reserve(args)))
+    (!ignores_loss).then(|| Allowance {
+        until_ns: last_moment(guard, args).as_nanos(),
+        reserve: reserve(args),
+    })
 }
 
 /// The moment before the end of the lease at which the last process must be killed.

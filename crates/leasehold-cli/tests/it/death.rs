@@ -138,6 +138,23 @@ fn a_runner_that_is_stopped_before_the_command_begins_loses_it_in_time() {
     run.ends_with(122);
 }
 
+/// As by a machine that is suspended. Even a short command would have done its work before it is killed.
+#[test]
+fn a_command_that_has_not_begun_when_the_lock_passes_on_is_not_run() {
+    let (_server, fixture) = Fixture::redis();
+    let mut run = fixture.leasehold(["run", "--ttl", "6s", "job", "touch", "ran"]);
+    let run = run.spawn().unwrap();
+    let guardian = stop_new_guardian(run.id());
+    kill("STOP", run.id());
+    assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
+    kill("CONT", guardian);
+    // Perhaps it has the order already.
+    std::thread::sleep(Duration::from_millis(500));
+    kill("CONT", run.id());
+    run.ends_with(122);
+    assert!(!fixture.path("ran").exists());
+}
+
 #[test]
 fn a_guardian_hides_the_arguments_of_the_command_and_ends_with_the_run() {
     let fixture = Fixture::new();
