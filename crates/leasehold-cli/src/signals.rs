@@ -18,6 +18,10 @@ use crate::exit::Failure;
 /// The signals that request an exit, which ends the wait for a lock.
 const EXIT_SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM];
 
+/// The signals that a terminal sends to its whole foreground. The kernel sends others to one process: HUP to the leader of
+/// a session, ALRM to the process whose timer has run out.
+const OF_TERMINAL: [i32; 4] = [SIGINT, SIGQUIT, SIGTSTP, SIGWINCH];
+
 /// The other signals that end a process by default, except those of faults.
 const OTHER_FATAL: [i32; 10] = [
     SIGUSR1, SIGUSR2, SIGABRT, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU, SIGXFSZ, SIGPWR, SIGSTKFLT,
@@ -73,8 +77,8 @@ impl Signals {
                 for origin in signals.forever() {
                     let signal = Signal {
                         number: origin.signal,
-                        // A terminal that hangs up signals only the leader of its session.
-                        from_terminal: origin.process.is_none() && origin.signal != SIGHUP,
+                        from_terminal: origin.process.is_none()
+                            && OF_TERMINAL.contains(&origin.signal),
                     };
                     if sender.send(signal).is_err() {
                         return;

@@ -122,6 +122,15 @@ fn catches_term(pid: u32) -> bool {
     caught & (1 << (15 - 1)) != 0
 }
 
+/// The timer is that of the runner, even at a terminal.
+#[test]
+fn an_alarm_is_passed_on() {
+    let fixture = Fixture::new();
+    let run = fixture.run_script(&["job"], "exec sleep 1000");
+    let run = through(&["perl", "-e", "alarm 2; exec @ARGV"], &run);
+    at_terminal(&run).ends_with(142);
+}
+
 /// Runs a script under a lock at a terminal. These keys are pressed after its first line, which follows the one that names
 /// the store. Returns the exit code.
 fn run_at_terminal(fixture: &Fixture, script: &str, keys: &[u8]) -> Option<i32> {
