@@ -80,9 +80,14 @@ impl<T: Clone> Registrations<T> {
 
     /// Unregisters a lease.
     pub(super) fn unregister(&mut self, number: u64) {
-        if self.wanted.remove(&number).is_some() || self.sent.contains_key(&number) {
-            self.changed.insert(number);
+        if self.wanted.remove(&number).is_none() {
+            return;
         }
+        match self.sent.contains_key(&number) || self.stale.contains(&number) {
+            true => self.changed.insert(number),
+            // The node has never known it.
+            false => self.changed.remove(&number),
+        };
     }
 
     /// The node has accepted a connection: every registration is sent anew, and so are the leases that were
@@ -138,13 +143,11 @@ impl<T: Clone> Registrations<T> {
                     self.sent.insert(number, *terms);
                     self.stale.remove(&number);
                 }
-                (None, sent) => {
-                    if sent.is_some() || self.stale.contains(&number) {
-                        changes.unregister.push(number);
-                        self.sent.remove(&number);
-                        self.watched.remove(&number);
-                        self.stale.insert(number);
-                    }
+                (None, _) => {
+                    changes.unregister.push(number);
+                    self.sent.remove(&number);
+                    self.watched.remove(&number);
+                    self.stale.insert(number);
                 }
             }
         }

@@ -75,6 +75,22 @@ fn a_new_connection_knows_nothing() {
     assert_eq!(registrations.acknowledged(0, &[]), []);
 }
 
+/// A client may take and release locks for months without a node.
+#[test]
+fn a_lease_that_no_node_has_known_leaves_nothing_behind() {
+    let mut registrations = Registrations::default();
+    registrations.register(1, terms(2_000), "a");
+    registrations.unregister(1);
+    let changed = |registrations: &Registrations<_>| registrations.changed.len();
+    assert_eq!(changed(&registrations), 0);
+    registrations.connected(at(0));
+    registrations.register(2, terms(2_000), "b");
+    registrations.next_changes(10, at(1)).unwrap();
+    registrations.disconnected();
+    registrations.unregister(2);
+    assert_eq!(changed(&registrations), 1, "the node may know it");
+}
+
 #[test]
 fn heartbeats_are_sent_twice_in_the_shortest_silence_timeout() {
     let mut registrations = connected();
