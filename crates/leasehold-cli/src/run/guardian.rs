@@ -245,15 +245,18 @@ impl Guardian {
         }
     }
 
-    /// Queries the watchdog until when it has renewed all leases of a stopped runner.
+    /// Queries the watchdog until when it has renewed all leases of a stopped runner. A node that is stopped as well sends no
+    /// reply, to this client or about a lease: waiting for them must leave time to kill the command.
     fn query_watchdog(&mut self) {
+        let replies = u32::try_from(self.leases.len() + 1).unwrap_or(u32::MAX);
+        let timeout = self.time_left().max(self.reserve / 2) / replies;
         if let Some(socket) = &self.socket
-            && let Ok(mut node) = Observer::connect(socket)
+            && let Ok(mut node) = Observer::with_timeout(socket, timeout)
         {
             let kept = self.leases.iter();
-            let kept = kept.map(|lease| node.kept_until(*lease).ok().flatten());
-            // A lease that it has not renewed is the least.
-            let Some(kept) = kept.min().flatten() else {
+            let kept: Option<Vec<_>> = kept.map(|lease| node.kept_until(*lease).ok()?).collect();
+            // A lease that it has not renewed ends the command.
+            let Some(kept) = kept.and_then(|kept| kept.into_iter().min()) else {
                 return;
             };
             self.until = self.until.max(Some(kept.before(self.reserve)));

@@ -136,13 +136,13 @@ fn a_killed_run_frees_its_lock_at_once_after_the_last_of_its_processes() {
     assert_eq!(stdout(&output), "", "they worked on without the lock");
 }
 
-#[test]
-fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_gone() {
+/// Stops a run, then ends or stops its node, and checks that the command ends with the lease.
+fn check_lost_when_node_gets(signal: &str) {
     let (_server, fixture) = Fixture::redis();
     let node = Node::start(&fixture);
     let run = run(&fixture, &node, "6s");
     run.signal("STOP");
-    drop(node);
+    kill(signal, node.process.id());
     let child = fixture.line_of("child");
     assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
     assert!(!lives(&child), "it worked on without the lock");
@@ -170,6 +170,17 @@ fn a_stopped_run_of_several_names_loses_its_command_with_one_of_them() {
     assert!(fixture.is_held("a"));
     run.signal("CONT");
     run.ends_with(122);
+}
+
+#[test]
+fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_gone() {
+    check_lost_when_node_gets("KILL");
+}
+
+/// It accepts what the guardian asks, and never replies.
+#[test]
+fn a_run_that_was_stopped_is_lost_when_the_watchdog_is_stopped_as_well() {
+    check_lost_when_node_gets("STOP");
 }
 
 #[test]

@@ -10,10 +10,10 @@ use leasehold_core::{Instant, LeaseId};
 use super::frame::{self, Decoder};
 use super::wire::{ClientStatus, Hello, Role, ToClient, ToNode};
 
-/// The timeout of a read and of a write.
+/// How long people wait for a reply.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connection that queries a node on this machine. Its calls block, for two seconds at most without data from
+/// A connection that queries a node on this machine. Its calls block, for a timeout at most without data from
 /// the node.
 #[derive(Debug)]
 pub struct Observer {
@@ -23,16 +23,26 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Connects to the node at a socket.
+    /// Connects to the node at a socket, with a timeout of two seconds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Observer::with_timeout`].
+    pub fn connect(socket: &Path) -> io::Result<Self> {
+        Self::with_timeout(socket, TIMEOUT)
+    }
+
+    /// Connects to the node at a socket. The timeout is that of each read and write: a stopped node accepts
+    /// connections, and never replies.
     ///
     /// # Errors
     ///
     /// Those of the socket; [`io::ErrorKind::PermissionDenied`] if the node refuses the connection, and
     /// [`io::ErrorKind::InvalidData`] for a reply of the wrong kind.
-    pub fn connect(socket: &Path) -> io::Result<Self> {
+    pub fn with_timeout(socket: &Path, timeout: Duration) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         let mut observer = Self {
             stream,
             decoder: Decoder::default(),
