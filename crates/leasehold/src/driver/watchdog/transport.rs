@@ -23,6 +23,11 @@ use crate::watchdog::wire::{ToClient, ToNode};
 /// How many bytes are read at once.
 const READ: usize = 4 * 1024;
 
+/// How long the machine of a node may leave what was sent unacknowledged, in milliseconds. The node gives the client up
+/// after as long.
+#[cfg(target_os = "linux")]
+const ACK_TIMEOUT_MS: u32 = 11_000;
+
 /// A send neither waits nor raises a signal. Apple has an option of the socket instead, which Tokio sets.
 #[cfg(not(target_vendor = "apple"))]
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
@@ -52,8 +57,7 @@ pub(super) async fn connect(
             (Box::new(read), Writer::Unix(write))
         }
         Address::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            stream.set_nodelay(true)?;
+            let stream = connect_tcp(host, *port).await?;
             let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
             let connector = TlsConnector::from(Arc::new(tls(ca_file)?));
             let (read, write) = tokio::io::split(connector.connect(name, stream).await?);
@@ -62,6 +66,16 @@ pub(super) async fn connect(
     };
     let decoder = Decoder::default();
     Ok((Reader { stream, decoder }, writer))
+}
+
+/// Connects so that the end of a connection is noticed even if no packet of the node arrives: the client would count as
+/// watched for a quarter of an hour.
+async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    rustix::net::sockopt::set_tcp_user_timeout(&stream, ACK_TIMEOUT_MS)?;
+    Ok(stream)
 }
 
 fn tls(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
@@ -149,4 +163,18 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], process: BorrowedFd<'_>) -> io::Re
     ancillary.push(SendAncillaryMessage::ScmRights(&processes));
     let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, FLAGS)?;
     Ok(sent)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_unreachable_node_is_given_up_as_soon_as_it_gives_up_the_client() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stream = connect_tcp("127.0.0.1", port).await.unwrap();
+        let timeout = rustix::net::sockopt::tcp_user_timeout(&stream);
+        assert_eq!(timeout, Ok(ACK_TIMEOUT_MS));
+    }
 }
