@@ -236,10 +236,17 @@ impl<T> ClientMonitor<T> {
         match self.liveness(now) {
             Liveness::Dead => self.leases.is_empty(),
             Liveness::Unknown => true,
-            Liveness::Abandoned => !self.connected,
+            Liveness::Abandoned => !self.connected && now >= self.expiry(),
             // Its processes may end at any time, and it may connect again.
             Liveness::Alive | Liveness::Silent { .. } => !self.connected && self.leases.is_empty(),
         }
+    }
+
+    /// When the leases of an abandoned client have expired. A longer one is released if its processes end before.
+    fn expiry(&self) -> Instant {
+        let ttls = self.leases.values().map(|it| it.terms.ttl.as_duration());
+        let last_renewal = self.last_received.after(self.max_pause);
+        last_renewal.after(ttls.max().unwrap_or_default())
     }
 
     /// The actions that are due. The result of each must be passed to [`ClientMonitor::handle_result`].
@@ -369,6 +376,10 @@ impl<T> ClientMonitor<T> {
             Liveness::Silent { .. } => Some(self.idle_until.max(now).min(given_up)),
             Liveness::Alive if !self.leases.is_empty() => {
                 Some(self.last_received.after(self.silence_timeout).min(given_up))
+            }
+            Liveness::Abandoned if !self.connected => {
+                // From then on it is finished.
+                Some(self.expiry()).filter(|expiry| now < *expiry)
             }
             Liveness::Alive | Liveness::Abandoned | Liveness::Unknown => None,
         }

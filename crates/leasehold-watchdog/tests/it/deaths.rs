@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold::__private::wire::Liveness;
 use leasehold_testkit::{RedisServer, eventually};
 use leasehold_watchdog::StoreSettings;
 use rustix::process::Signal;
@@ -22,6 +23,18 @@ async fn a_client_that_is_killed_right_after_a_registration_frees_its_locks() {
         actor.register_and_die(registration(1, &name, LONG));
         fixture.wait_until_free(&name).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_is_killed_after_too_long_a_silence_frees_its_locks() {
+    let max_pause = Duration::from_millis(200);
+    let (fixture, _node) = Fixture::with_settings(|it| it.max_pause = max_pause).await;
+    let actor = fixture.holder("lock", LONG).await;
+    actor.signal(Signal::STOP);
+    let abandoned = Liveness::Abandoned;
+    Peer::observer(&fixture).wait_for(actor.client, |it| it.liveness == abandoned);
+    actor.signal(Signal::KILL);
+    fixture.wait_until_free("lock").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -61,8 +61,13 @@ fn a_lost_connection_proves_nothing() {
     let mut near = monitor(Evidence::Processes);
     near.disconnected();
     assert_eq!(near.poll(at(10)), [(1, WatchdogAction::Renew(ttl()))]);
-    assert!(!near.is_finished(at(299)));
-    assert!(near.is_finished(at(300)));
+    // It may be killed while its lease lasts.
+    assert_eq!(near.next_event(at(300)), Some(at(330)));
+    assert!(!near.is_finished(at(329)));
+    assert!(near.is_finished(at(330)));
+    assert_eq!(near.next_event(at(330)), None);
+    near.died(at(330));
+    assert_eq!(near.poll(at(330)), [(1, WatchdogAction::Release(ttl()))]);
 
     let mut remote = monitor(Evidence::Connection);
     remote.died(at(1));

@@ -20,7 +20,8 @@ impl Setup {
         Ttl::remainder(TICK * u32::from(self.ttl))
     }
 
-    /// The instant of a node's clock. Earlier ones than the first make no difference.
+    /// The instant of a node's clock. Earlier ones than the first make no difference, except that no node forgets a
+    /// client because its leases have expired.
     pub(super) fn node_now(self) -> Instant {
         let ticks = u32::from(self.ttl.max(MAX_PAUSE));
         Instant::default().after(TICK * ticks)
