@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, select_all};
 use leasehold_core::{Instant, Name};
 use ring::digest::{SHA256, digest};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::session::{Session, SessionHost};
 use super::active_lease::ActiveLease;
@@ -44,8 +45,8 @@ struct Nodes {
     clock: Arc<dyn Clock>,
 }
 
-/// Further processes that must have ended before this client counts as dead.
-pub(super) type Processes = Mutex<Vec<Arc<OwnedFd>>>;
+/// Further processes that must have ended before this client counts as dead, by number. `None`: it has ended.
+pub(super) type Processes = Mutex<Vec<Option<Arc<OwnedFd>>>>;
 
 /// A lease as a node has it registered.
 #[derive(Clone)]
@@ -155,7 +156,12 @@ impl WatchdogClient {
     /// there is a node.
     pub(crate) fn add_process(&self, process: OwnedFd) -> bool {
         let Some(nodes) = &self.0 else { return false };
-        lock(&nodes.processes).push(Arc::new(process));
+        let mut processes = lock(&nodes.processes);
+        for known in &mut *processes {
+            known.take_if(|known| has_ended(known));
+        }
+        processes.push(Some(Arc::new(process)));
+        drop(processes);
         for node in &nodes.nodes {
             node.change(Session::add_process);
         }
@@ -235,6 +241,11 @@ impl Drop for Nodes {
     }
 }
 
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut pidfd = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut pidfd, Some(&Timespec::default())).is_ok_and(|readable| readable > 0)
+}
+
 /// A number that distinguishes this program from another that replaced it in the same process.
 ///
 /// It is the hash of where the kernel has placed the program in memory, which is random for each. So all
@@ -251,4 +262,32 @@ fn process_nonce() -> Result<[u8; 16]> {
         _ => crate::random::bytes("the watchdog")?,
     };
     Ok(*NONCE.get_or_init(|| nonce))
+}
+
+#[cfg(all(test, target_os = "linux", not(feature = "__shuttle")))]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+
+    use super::*;
+    use crate::clock::BootClock;
+
+    #[test]
+    fn the_descriptor_of_a_process_that_has_ended_is_closed() {
+        let processes = Arc::<Processes>::default();
+        let client = WatchdogClient(Some(Arc::new(Nodes {
+            nodes: Vec::new(),
+            tasks: Mutex::new(Vec::new()),
+            processes: Arc::clone(&processes),
+            required: false,
+            clock: Arc::new(BootClock),
+        })));
+        let open = |pid| pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        let mut child = Command::new("true").spawn().unwrap();
+        assert!(client.add_process(open(Pid::from_child(&child))));
+        child.wait().unwrap();
+        assert!(client.add_process(open(getpid())));
+        assert_eq!(lock(&processes).iter().flatten().count(), 1);
+    }
 }

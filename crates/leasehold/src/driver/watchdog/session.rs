@@ -340,10 +340,12 @@ impl SessionHost {
             let writer = &mut connection.writer;
             match action {
                 SessionAction::Process(number) => {
-                    let process = lock(processes).get(number).cloned();
-                    if let Some(process) = process
-                        && !within(writer.send_process(process.as_fd())).await?
-                    {
+                    let process = lock(processes).get(number).cloned().flatten();
+                    let is_sent = match process {
+                        Some(process) => within(writer.send_process(process.as_fd())).await?,
+                        None => false,
+                    };
+                    if !is_sent {
                         self.lock().joined();
                     }
                 }
@@ -413,7 +415,7 @@ async fn send_known_processes(
     processes: &Processes,
 ) -> io::Result<usize> {
     let known = lock(processes).clone();
-    for process in &known {
+    for process in known.iter().flatten() {
         if writer.send_process(process.as_fd()).await? {
             match reader.next().await? {
                 ToClient::Joined => {}
