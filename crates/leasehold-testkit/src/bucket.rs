@@ -125,12 +125,6 @@ impl BucketServer {
         Some(keys + blobs - clients)
     }
 
-    /// Its process id.
-    #[must_use]
-    pub fn pid(&self) -> i32 {
-        self.process.pid()
-    }
-
     /// Stops it: it keeps its connections and replies to nothing.
     pub fn pause(&self) {
         self.process.stop();

@@ -73,8 +73,9 @@ const METRICS: [(&str, f64); 10] = [
     ("keys, rows, objects", 20.0),
 ];
 
-/// The directories of logs that etcd and PostgreSQL recycle when they have reached a size of their own.
-const LOGS: [&str; 2] = ["wal", "pg_wal"];
+/// The directories of logs that etcd and PostgreSQL recycle when they have reached a size of their own. ZooKeeper purges its
+/// own by the hour, with snapshots that have the descriptions of clients.
+const LOGS: [&str; 3] = ["wal", "pg_wal", "version-2"];
 
 const MIB: f64 = (1 << 20) as f64;
 
