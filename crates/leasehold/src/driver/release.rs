@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold_core::record::queue;
@@ -33,6 +33,8 @@ pub(crate) struct Releases {
     state: Mutex<ReleasesState>,
     /// How many calls are under way that may begin one.
     calls: AtomicUsize,
+    /// Whether a shutdown waits for their ends.
+    awaited: AtomicBool,
     /// Notified when every release is confirmed or given up, and when no call is under way.
     idle: Notify,
     /// Notified when a release is to be sent again earlier than the others.
@@ -101,6 +103,7 @@ impl Releases {
 
     /// Waits until every release is confirmed or given up, also those of the calls that are under way.
     pub(crate) async fn idle(&self) {
+        self.awaited.store(true, Ordering::SeqCst);
         loop {
             let idle = self.idle.notified();
             // In this order: a call begins its release before it ends.
@@ -139,7 +142,8 @@ pub(crate) struct Call<'a>(&'a Releases);
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        if self.0.calls.fetch_sub(1, Ordering::SeqCst) == 1 {
+        let is_last = self.0.calls.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last && self.0.awaited.load(Ordering::SeqCst) {
             self.0.idle.notify_waiters();
         }
     }
