@@ -149,9 +149,13 @@ fn of_reply(reply: &DbError) -> Error {
         "53300" => refused(
             "the server has no connection left; raise its max_connections, or connect through a pooler",
         ),
-        "55P03" | "57014" | "25P03" | "25P04" | "40P01" => refused(
+        "55P03" | "57014" | "25P04" | "40P01" => refused(
             "another session keeps the record locked; find one that is stopped or slow in pg_stat_activity",
         ),
+        // Its limit counts the time between statements, not that of a wait for a lock.
+        "25P03" => {
+            refused("this process was stopped or too slow in a transaction; give it processor time")
+        }
         "57P03" => refused(RESTARTING),
         "08P01" if LASTING.iter().any(|words| text.contains(words)) => error(
             ErrorKind::InvalidConfig,
