@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_testkit::eventually;
+use leasehold_testkit::{eventually, found_within};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::tools::{
-    EndsWith, Fixture, Running, SOON, assert_like, children_of, finish, kill, lives, parent_of,
-    stderr, through, zombies_of,
+    EndsWith, Fixture, Running, SOON, assert_like, children_of, finish, is_stopped, kill, lives,
+    parent_of, stderr, through, zombies_of,
 };
 
 /// Processes that hide from the command that started them, each of which writes its id: in a session of its own, with
@@ -89,7 +90,8 @@ fn a_guardian_that_is_stopped_goes_on() {
     run.ends_with(0);
 }
 
-/// Stops the guardian of a run as soon as it is there: it is about to start the command. Returns its process id.
+/// Stops the guardian of a run as soon as it is there: it is about to start the command, which must not end by itself.
+/// Returns its process id.
 fn stop_new_guardian(run: u32) -> u32 {
     let children = format!("/proc/{run}/task/{run}/children");
     let begun = Instant::now();
@@ -97,7 +99,7 @@ fn stop_new_guardian(run: u32) -> u32 {
     while guardian.is_empty() && begun.elapsed() < SOON {
         guardian = std::fs::read_to_string(&children).unwrap();
     }
-    let guardian = guardian.trim().parse().unwrap();
+    let guardian: i32 = guardian.trim().parse().unwrap();
     // Before that it is a copy of the runner, which waits for it and could not continue it.
     let program = format!("/proc/{guardian}/cmdline");
     while !std::fs::read_to_string(&program)
@@ -106,16 +108,29 @@ fn stop_new_guardian(run: u32) -> u32 {
     {
         assert!(begun.elapsed() < SOON);
     }
-    kill("STOP", guardian);
-    guardian
+    // Starting kill(1) takes as long as the guardian takes to start the command.
+    kill_process(Pid::from_raw(guardian).unwrap(), Signal::STOP).unwrap();
+    guardian.unsigned_abs()
+}
+
+/// Stops a process. `false`: it has ended.
+fn stop(pid: u32) -> bool {
+    let has_ended = || !lives(&pid.to_string());
+    if !has_ended() {
+        kill("STOP", pid);
+        eventually(SOON, || is_stopped(pid) || has_ended());
+    }
+    !has_ended()
 }
 
 /// Otherwise the run would wait for its first report for ever.
 #[test]
 fn a_guardian_that_is_stopped_before_its_first_report_goes_on() {
     let fixture = Fixture::new();
-    let run = fixture.run_script(&["job"], "sleep 1").spawn().unwrap();
+    let script = "until test -e go-on; do sleep 0.02; done";
+    let run = fixture.run_script(&["job"], script).spawn().unwrap();
     stop_new_guardian(run.id());
+    fixture.write("go-on");
     run.ends_with(0);
 }
 
@@ -142,10 +157,31 @@ fn a_runner_that_is_stopped_before_the_command_begins_loses_it_in_time() {
 #[test]
 fn a_command_that_has_not_begun_when_the_lock_passes_on_is_not_run() {
     let (_server, fixture) = Fixture::redis();
-    let mut run = fixture.leasehold(["run", "--ttl", "6s", "job", "touch", "ran"]);
-    let run = run.spawn().unwrap();
-    let guardian = stop_new_guardian(run.id());
-    kill("STOP", run.id());
+    let script = "touch ran; until test -e go-on; do sleep 0.02; done";
+    let begun = found_within(SOON * 3, || {
+        let mut run = fixture.run_script(&["--ttl", "6s", "job"], script);
+        let run = run.spawn().unwrap();
+        let guardian = stop_new_guardian(run.id());
+        // The runner first: it may have continued the guardian meanwhile.
+        let stopped = stop(run.id()) && stop(guardian);
+        let waits = stopped && children_of(&[guardian.to_string()]).is_empty();
+        if waits && !fixture.path("ran").exists() {
+            return Some((run, guardian));
+        }
+        // The command has begun while the lock was held, which is right.
+        fixture.write("go-on");
+        for pid in [guardian, run.id()] {
+            if lives(&pid.to_string()) {
+                kill("CONT", pid);
+            }
+        }
+        finish(run);
+        for name in ["ran", "go-on"] {
+            let _ = std::fs::remove_file(fixture.path(name));
+        }
+        None
+    });
+    let (run, guardian) = begun.expect("a guardian that is stopped before its command begins");
     assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
     kill("CONT", guardian);
     // Perhaps it has the order already.

@@ -317,6 +317,11 @@ pub(crate) fn lives(pid: &str) -> bool {
     stat(pid).is_some_and(|fields| !matches!(&*fields[0], "Z" | "X"))
 }
 
+/// Whether a signal has stopped a process.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    stat(&pid.to_string()).is_some_and(|fields| fields[0] == "T")
+}
+
 /// The parent of a process.
 pub(crate) fn parent_of(pid: &str) -> String {
     stat(pid).unwrap().swap_remove(1)
