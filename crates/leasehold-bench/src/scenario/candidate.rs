@@ -5,6 +5,7 @@ use leasehold_core::LeaseId;
 
 use crate::Result;
 use crate::options::Settings;
+use crate::scenario::check_release;
 use crate::target::Session;
 
 /// The value of each leader: an address, as most are.
@@ -59,9 +60,8 @@ impl Acquired {
     /// Releases the lock, or resigns.
     pub(super) async fn release(self) -> Result<()> {
         match self {
-            Self::Lock(guard) => guard.release().await?,
-            Self::Election(leadership) => leadership.release().await?,
+            Self::Lock(guard) => check_release(guard.release().await),
+            Self::Election(leadership) => check_release(leadership.release().await),
         }
-        Ok(())
     }
 }

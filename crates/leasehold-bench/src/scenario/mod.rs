@@ -56,6 +56,15 @@ pub(crate) async fn serve(job: &Job, orders: &mut Orders) -> Result<()> {
     }
 }
 
+/// Checks a release. After a transient error, the library repeats it in the background, and the next acquisition waits
+/// for it.
+fn check_release(result: leasehold::Result<()>) -> Result<()> {
+    match result {
+        Err(error) if !error.is_transient() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 /// The part of one of several processes, of so many clients. If they are not divisible, the first have one more.
 fn part_of(number: u16, clients: u16, processes: u16) -> u16 {
     clients / processes + u16::from(number < clients % processes)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{RwLock, Semaphore};
 use serde_json::{Value, json};
 
-use super::LOCKS_IN_A_ROW;
+use super::{LOCKS_IN_A_ROW, check_release};
 use crate::baseline::BaselineLock;
 use crate::format::{per, round};
 use crate::latencies::{Latencies, lock};
@@ -110,9 +110,9 @@ impl Pairs {
 impl Lock {
     async fn pair(&mut self) -> Result<()> {
         match self {
-            Self::Ours(mutex) => Ok(mutex.lock().await?.release().await?),
-            Self::Permit(semaphore) => Ok(semaphore.acquire().await?.release().await?),
-            Self::Read(lock) => Ok(lock.read().await?.release().await?),
+            Self::Ours(mutex) => check_release(mutex.lock().await?.release().await),
+            Self::Permit(semaphore) => check_release(semaphore.acquire().await?.release().await),
+            Self::Read(lock) => check_release(lock.read().await?.release().await),
             Self::Baseline(lock) => lock.pair().await,
         }
     }

@@ -16,7 +16,7 @@ use crate::exclusion::{ExclusionCheck, Observations};
 use crate::latencies::{Latencies, lock};
 use crate::metrics_recorder::{self, HANDOFFS, total};
 use crate::options::Settings;
-use crate::scenario::LOCKS_IN_A_ROW;
+use crate::scenario::{LOCKS_IN_A_ROW, check_release};
 use crate::sleep::SleepTimer;
 use crate::target::Session;
 use crate::worker::{Orders, reply};
@@ -240,9 +240,9 @@ impl Task {
                 Some(lock) => lock.close().await,
                 None => Ok(()),
             },
-            Acquired::Mutex(guard) => Ok(guard.release().await?),
-            Acquired::Reader(guard) => Ok(guard.release().await?),
-            Acquired::Writer(guard) => Ok(guard.release().await?),
+            Acquired::Mutex(guard) => check_release(guard.release().await),
+            Acquired::Reader(guard) => check_release(guard.release().await),
+            Acquired::Writer(guard) => check_release(guard.release().await),
         }
     }
 
