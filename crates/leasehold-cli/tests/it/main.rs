@@ -7,6 +7,7 @@ mod codes;
 mod containers;
 mod death;
 mod doctor;
+mod documents;
 mod elections;
 mod every_command;
 mod help;
