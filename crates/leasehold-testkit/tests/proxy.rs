@@ -117,7 +117,9 @@ fn swallowed_bytes_never_arrive_and_no_side_is_notified() {
     eventually(SOON, || server.cli(&["GET", "b"]) == "1");
     one_way.receives_nothing();
     proxy.swallow(Way::Both);
+    proxy.count("2");
     connection.send("SET a 2");
+    eventually(SOON, || proxy.counted("2") == 1);
     connection.receives_nothing();
     proxy.go_on();
     connection.send("SET a 3");
