@@ -34,6 +34,8 @@ fn a_killed_postgres_server_is_started_again() {
     busy.args(["-c", "SELECT pg_sleep(60)"])
         .stderr(Stdio::null());
     let mut busy = busy.spawn().unwrap();
+    let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    eventually(SOON, || server.run(&[sleeping]) == "1");
     server.restart();
     assert!(!busy.wait().unwrap().success());
     server.run(&["SELECT FROM kept"]);
