@@ -63,7 +63,7 @@ async fn a_baseline_renewal_extends_the_lease() {
     let session = session(&server.url()).await;
     let mutex = session.mutex("a").unwrap();
     let guard = mutex
-        .with(LeaseOptions::new().ttl(Duration::from_millis(900)))
+        .with(LeaseOptions::new().ttl(Duration::from_secs(6)))
         .unwrap();
     let guard = guard.lock().await.unwrap();
     let leases = [(session.key("a").unwrap(), guard.lease_id())];
