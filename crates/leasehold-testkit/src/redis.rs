@@ -14,6 +14,7 @@ use crate::certs::Certs;
 use crate::clock::ClockShim;
 use crate::resp::Resp;
 use crate::supervised::Supervised;
+use crate::temp_dir::temp_dir;
 use crate::wait::{eventually, free_port};
 
 /// How long a server may take to reply to its first PING.
@@ -215,7 +216,12 @@ impl RedisOptions {
             installed.is_ok(),
             "redis-server is missing; run cargo xtask test, which installs redis-server"
         );
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        // In memory: a server with a log, and a node of a cluster, waits for the disk before it replies. The system may
+        // not allow the shim to be loaded from there.
+        let directory = match self.clock_shim {
+            true => tempfile::tempdir().expect("a temporary directory"),
+            false => temp_dir(),
+        };
         let mut server = RedisServer {
             process: None,
             certs: self.tls.then(|| {

@@ -50,12 +50,10 @@ fn a_stopped_server_dies_with_a_killed_test_process() {
     if std::env::var_os(VICTIM).is_some() {
         let server = RedisServer::start();
         server.stop();
-        println!("\nvictim {}", server.pid());
+        println!("\nvictim {} {}", server.pid(), server.directory().display());
         std::thread::sleep(SOON * 6);
         unreachable!("nobody killed this process");
     }
-    // A killed process does not remove its files.
-    let directory = tempfile::tempdir().unwrap();
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
@@ -63,12 +61,12 @@ fn a_stopped_server_dies_with_a_killed_test_process() {
         ])
         .arg("--nocapture")
         .env(VICTIM, "1")
-        .env("TMPDIR", directory.path())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let output = OutputLines::read(victim.stdout.take().unwrap());
-    let pid = output.after("victim ");
+    let server = output.after("victim ");
+    let (pid, directory) = server.split_once(' ').unwrap();
     // Empty for a zombie, which stays until its new parent reaps it.
     let command = format!("/proc/{pid}/cmdline");
     let runs = || fs::read(&command).is_ok_and(|command| !command.is_empty());
@@ -76,4 +74,6 @@ fn a_stopped_server_dies_with_a_killed_test_process() {
     victim.kill().unwrap();
     victim.wait().unwrap();
     eventually(SOON, || !runs());
+    // A killed process does not remove its files.
+    fs::remove_dir_all(directory).unwrap();
 }
