@@ -18,7 +18,7 @@ use crate::temp_dir::temp_dir;
 use crate::wait::{eventually, free_port};
 
 /// How long a server may take to reply to its first PING.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// How many ports to try: another test may take a free port before the server does.
 const PORTS_MAX: u32 = 10;
