@@ -40,8 +40,7 @@ pub(super) async fn a_lease_is_handed_off_without_the_store(fixture: Fixture) {
     let (client, recorder) = fixture.recorded(unlimited()).await;
     let mutex = client.mutex(fresh_name("handoff")).unwrap();
     let (mut guard, waiters) = followed(&mutex, &[&mutex; 20]).await;
-    let expected = [vec!["acquire"], vec!["release", "acquire"]];
-    assert_eq!(recorder.operations(), expected);
+    assert_operations(&fixture, &recorder, &["acquire", "release", "acquire"]);
     recorder.clear();
     for waiter in waiters {
         let same;
@@ -108,8 +107,21 @@ pub(super) async fn it_can_be_switched_off(fixture: Fixture) {
     }
 }
 
-/// Checks that each of these waiters has a lease of its own, and that a release and the next acquisition are one batch.
-/// At many masters a client pauses between the two after a turn of some time.
+/// Checks the operations so far, of which a release and the next acquisition are one batch. At many masters a client
+/// pauses between the two after a turn of some time, and repeats a request that they have not decided in time.
+fn assert_operations(fixture: &Fixture, recorder: &RecordingStore, expected: &[&str]) {
+    let batches = recorder.operations();
+    let operations = batches.concat();
+    match fixture {
+        Fixture::Masters(_) => assert!(operations.starts_with(expected), "{batches:?}"),
+        _ => {
+            assert_eq!(operations, expected);
+            assert!(batches.contains(&vec!["release", "acquire"]), "{batches:?}");
+        }
+    }
+}
+
+/// Checks that each of these waiters has a lease of its own.
 async fn is_not_handed_off(
     fixture: &Fixture,
     recorder: &RecordingStore,
@@ -122,9 +134,7 @@ async fn is_not_handed_off(
         let same;
         (same, guard) = next_holder(guard, waiter).await;
         assert!(!same);
-        let batches = recorder.operations();
-        assert_eq!(batches.concat(), ["release", "acquire"]);
-        assert!(batches.len() == 1 || matches!(fixture, Fixture::Masters(_)));
+        assert_operations(fixture, recorder, &["release", "acquire"]);
     }
     guard.release().await.unwrap();
 }

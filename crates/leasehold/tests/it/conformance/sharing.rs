@@ -407,7 +407,11 @@ pub(super) async fn a_set_is_held_as_a_whole_or_not_at_all(fixture: Fixture) {
 
     recorder.clear();
     let guards = set.lock().await.unwrap();
-    assert_eq!(recorder.acquisitions(), 3);
+    match &fixture {
+        // A request that busy masters do not decide in time is repeated.
+        Fixture::Masters(_) => assert!(recorder.acquisitions() >= 3),
+        _ => assert_eq!(recorder.acquisitions(), 3),
+    }
     if fixture.servers().is_empty() {
         let mut batches = recorder.operations();
         batches.retain(|batch| batch.contains(&"acquire"));
