@@ -154,7 +154,7 @@ pub(super) async fn run_drops_the_work_when_the_lease_is_lost(fixture: Fixture) 
         }
     }
     let mutex = fixture.mutex("cut").await;
-    let short = with_options(&mutex, LeaseOptions::new().fixed(Duration::from_secs(2)));
+    let short = with_options(&mutex, LeaseOptions::new().fixed(Duration::from_secs(4)));
     for with_guard in [false, true] {
         let dropped = Arc::new(AtomicBool::new(false));
         let mark = Dropped(Arc::clone(&dropped));

@@ -65,7 +65,7 @@ pub(super) async fn waiters_are_described_in_their_order(fixture: Fixture) {
     assert_eq!(guard.lease_id().client, clients[0].id());
     assert!(mutex.inspect().await.unwrap().unwrap().waiters.is_empty());
     if let Fixture::Masters(_) | Fixture::Objects(..) = fixture {
-        let (waiter, refused) = (spawn_waiter(a), b.lock_timeout(TTL / 30).await);
+        let (waiter, refused) = (spawn_waiter(a), b.lock_timeout(TTL / 10).await);
         assert!(refused.unwrap().is_none());
         let holder = mutex.inspect().await.unwrap().unwrap();
         assert_eq!((holder.lease, holder.waiters), (guard.lease_id(), vec![]));
@@ -233,7 +233,7 @@ pub(super) async fn a_long_list_is_complete_ordered_and_has_the_client_info(fixt
     fastrand::shuffle(&mut numbers);
     let all = numbers
         .iter()
-        .map(|number| request(*number, acquire("any", *number)));
+        .map(|number| request(*number, lasting(acquire("any", *number), TTL * 10)));
     apply_all(&*store, all.collect()).await;
     let free = numbers.iter().filter(|number| *number % 4 == 0);
     let free = free.map(|number| request(*number, release("any", *number)));

@@ -20,7 +20,8 @@ const STEP: Duration = Duration::from_millis(1);
 /// Its end is the only reason for which the lock is granted again: the waiter asks before its release, the other
 /// client after it. The lease would have lasted for longer, and so would the first try.
 pub(super) async fn a_released_lock_stays_taken_until_its_end(fixture: Fixture) {
-    let duration = Duration::from_secs(6);
+    // Long enough for a dozen requests, even to a bucket whose server is busy.
+    let duration = Duration::from_secs(10);
     let (client, recorder) = fixture.recorded(Client::builder()).await;
     let other = fixture.client().await;
     let name = fresh_name("min-hold");

@@ -8,8 +8,8 @@ use leasehold_testkit::eventually_async;
 use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::waiters::{SOON, poll_once, soon, spawn_waiter};
 
-/// A fixed lease that its holder does not release.
-const LEASE: Duration = Duration::from_secs(2);
+/// A fixed lease that its holder does not release. The others join the queue before its end even on a busy machine.
+const LEASE: Duration = Duration::from_secs(4);
 
 /// A waiter of the holder's own client and one of another client both acquire the lock, one after the other, after
 /// `free`. A guard that it returns is lost then.
@@ -65,7 +65,7 @@ pub(super) async fn waiters_get_the_lock_at_the_end_of_a_fixed_lease(fixture: Fi
     both_are_served(fixture, Some(LEASE), async |held, _| Some(held)).await;
     let waited = begun.elapsed();
     // Long before the ttl of a waiter, after which it repeats its request in any case.
-    assert!(waited >= LEASE && waited < SOON / 2, "{waited:?}");
+    assert!(waited >= LEASE && waited < SOON, "{waited:?}");
 }
 
 pub(super) async fn waiters_get_the_lock_after_a_revocation(fixture: Fixture) {
