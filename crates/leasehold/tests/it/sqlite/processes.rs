@@ -10,7 +10,7 @@ use std::io::Write as _;
 use leasehold::clock::{BootClock, Clock as _};
 use leasehold_checker::{HoldInterval, overlaps, token_disorder};
 use leasehold_core::{Ttl, time};
-use leasehold_testkit::{Helper, eventually_async, helper};
+use leasehold_testkit::{Helper, eventually, eventually_async, helper};
 
 use super::*;
 use crate::store_ext::StoreExt as _;
@@ -38,8 +38,11 @@ fn killed_processes_leave_a_sound_file_and_never_two_holders() {
     };
     let mut children: Vec<_> = (0..CHILDREN).map(|_| spawn()).collect();
     for kill in 0..KILLS {
-        std::thread::sleep(Duration::from_micros(fastrand::u64(0..60_000)));
         let child = &mut children[kill % CHILDREN];
+        // A busy machine takes longer to start it than it would live.
+        let journal = format!("journal-{}", child.pid());
+        eventually(SOON, || fixture.directory.path().join(&journal).exists());
+        std::thread::sleep(Duration::from_micros(fastrand::u64(0..60_000)));
         assert_eq!(child.ended(), None, "a child failed");
         *child = spawn();
     }
