@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use leasehold_core::{Annotation, Slot, Token};
+use leasehold_testkit::eventually_async;
 
 use super::*;
 use crate::store_ext::{Observation, StoreExt as _, annotation};
@@ -76,6 +77,9 @@ async fn an_observer_that_has_ended_is_notified_in_vain_once() {
         let ended = fixture.open().await;
         drop(ended.observe(&key("a"), &KIND).await.unwrap());
     }
+    // Their threads close their sockets, a moment later.
+    let sockets = fixture.directory.path().join("locks.db-wake");
+    eventually_async(SOON, async || names_in(&sockets).is_empty()).await;
     let living = fixture.open().await;
     let observe = async || living.observe(&key("a"), &KIND).await.unwrap();
     drop(observe().await);
