@@ -1,5 +1,7 @@
 //! The server immediately notifies a holder of changes of its record by other clients.
 
+use std::time::Instant;
+
 use leasehold::__private::store::Event;
 
 use super::*;
@@ -181,12 +183,16 @@ async fn short_locks_are_not_tracked() {
     let (server, a) = held().await;
     until_tracked(&server, 1).await;
     server.cli(&["CONFIG", "RESETSTAT"]);
+    // On a busy machine a lock is held for longer than a moment.
+    let mut long = 0;
     for number in 0..500 {
         a.acquire("short", number).await;
+        let acquired = Instant::now();
         a.release("short", number).await;
+        long += u64::from(acquired.elapsed() > Duration::from_millis(5));
     }
     let requests = calls(&server, "client|caching");
-    assert!(requests < 250, "{requests}");
+    assert!(requests < 50 + long, "{requests} for {long} long ones");
 }
 
 /// A loss before the key is tracked is found when tracking begins.
