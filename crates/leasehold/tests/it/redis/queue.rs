@@ -183,6 +183,10 @@ async fn an_uncontended_run_costs_two_calls_and_one_that_is_complete_a_single_ca
     };
     let once = |key| client.once("migrate", key).unwrap();
     assert!(run(&once("v0")).await);
+    // The client registers itself in the background when it has its first lease.
+    let registration = format!("leasehold:client:{}", client.id());
+    let registered = async || server.cli(&["EXISTS", &registration]) == "1";
+    eventually_async(SOON, registered).await;
     let daily = client.job("migrate", Duration::from_secs(86_400)).unwrap();
     for job in [once("v1"), daily] {
         commands(&server);
