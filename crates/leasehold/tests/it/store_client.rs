@@ -24,6 +24,9 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 /// default ttl allows.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long an election, or the return of a server, may take on a busy machine.
+const RECOVERY: Duration = Duration::from_secs(60);
+
 // Outcomes of requests.
 pub(crate) const FREE: Outcome = Outcome::Lost(Loss::Free);
 pub(crate) const TAKEN_OVER: Outcome = Outcome::Lost(Loss::TakenOver);
@@ -191,7 +194,7 @@ pub(crate) fn assert_error(error: &Error, kind: ErrorKind, parts: &[&str]) {
 
 /// Waits until a request gets a reply that it was applied.
 pub(crate) async fn until_works(store: &dyn Store, name: &str) {
-    eventually_async(SOON, async || {
+    eventually_async(RECOVERY, async || {
         let replies = store.apply(vec![acquire(name, 1), release(name, 1)]).await;
         replies.iter().all(|reply| outcome(reply).is_some())
     })
@@ -200,7 +203,7 @@ pub(crate) async fn until_works(store: &dyn Store, name: &str) {
 
 /// Waits until the clients of a store are notified in this way.
 pub(crate) async fn until_wakeup(store: &dyn Store, wakeup: WakeupMode) {
-    eventually_async(SOON, async || store.capabilities().wakeup == wakeup).await;
+    eventually_async(RECOVERY, async || store.capabilities().wakeup == wakeup).await;
 }
 
 pub(crate) async fn send(store: &dyn Store, request: Request) -> Reply {

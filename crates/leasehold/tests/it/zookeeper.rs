@@ -5,13 +5,20 @@ use std::time::Duration;
 
 use leasehold::__private::store::WakeupMode;
 use leasehold::{Client, ErrorKind};
-use leasehold_testkit::{Proxy, RedisServer, Way, ZookeeperServer, eventually_async, free_port};
+use leasehold_testkit::{
+    Proxy, RedisServer, Way, ZookeeperServer, eventually_async, found_within, free_port,
+};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use crate::fixture::two_clients;
+use crate::fixture::Fixture;
 use crate::store_client::*;
 use crate::waiters::SOON;
+
+/// Two clients, as two processes would have, however long a busy server takes to reply.
+async fn two_clients(url: &str) -> [Client; 2] {
+    Fixture::Other(url.to_owned()).clients().await
+}
 
 /// A lock passes on from a process to another one, which is notified.
 async fn passes_on(holder: &Client, waiter: &Client, name: &str) {
@@ -38,7 +45,7 @@ async fn whichever_server_is_killed_the_others_go_on() {
     let [holder, waiter] = two_clients(&url).await;
     passes_on(&holder, &waiter, "a").await;
     let store = open(&url).await;
-    let leader = ensemble.leader().expect("a leader");
+    let leader = found_within(SOON, || ensemble.leader()).expect("a leader");
     for killed in [leader, (leader + 1) % 3] {
         ensemble.kill9(killed);
         until_works(&*store, "works").await;
@@ -61,7 +68,7 @@ async fn leases_are_released_even_if_an_outage_lasts_beyond_their_ttl() {
     let server = ZookeeperServer::start();
     let proxy = Proxy::before_port(server.port(0));
     let [direct, proxied] = [server.port(0), proxy.port()].map(|port| format!(":{port}"));
-    let far = Client::builder().ttl(Duration::from_secs(1));
+    let far = Client::builder().ttl(Duration::from_secs(3));
     let far = far
         .connect(&server.url().replace(&direct, &proxied))
         .await
