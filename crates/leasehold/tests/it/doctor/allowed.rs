@@ -18,7 +18,8 @@ const LONG: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(60);
 
 async fn client(url: &str) -> Client {
-    Client::builder().ttl(TTL).connect(url).await.unwrap()
+    let builder = Client::builder().ttl(TTL).response_timeout(PATIENCE);
+    builder.connect(url).await.unwrap()
 }
 
 /// A lock that one client holds and another waits for.
