@@ -27,7 +27,7 @@ use crate::waiters::SOON;
 use crate::{fence, sqlite};
 
 /// The ttl of leases unless a test needs another.
-const TTL: Duration = Duration::from_secs(30);
+pub(super) const TTL: Duration = Duration::from_secs(30);
 
 /// Longer than any program takes on a busy machine.
 const LONG: Duration = Duration::from_secs(120);
