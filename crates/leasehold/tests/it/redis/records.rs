@@ -14,9 +14,9 @@ async fn the_keys_are_as_the_script_documents() {
     assert_eq!(server.cli(&["GET", RECORD]), field);
     assert_eq!(server.cli(&["GET", COUNTER]), token.to_string());
     let ttl = |key| server.cli(&["PTTL", key]).parse::<u64>().unwrap();
-    assert!((29_000..=30_000).contains(&ttl(RECORD)));
+    assert!((25_000..=30_000).contains(&ttl(RECORD)));
     let day = leasehold_core::token::RETENTION_MS;
-    assert!((day - 1_000..=day).contains(&ttl(COUNTER)));
+    assert!((day - 5_000..=day).contains(&ttl(COUNTER)));
     applied(&*store, release("a", 42)).await;
     assert_eq!(server.cli(&["KEYS", "*"]), COUNTER);
 }
