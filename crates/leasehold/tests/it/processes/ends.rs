@@ -1,6 +1,6 @@
 //! Programs that return from `main` while releases are under way: nothing stays held.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{Client, LeaseOptions};
 use tokio::runtime::{Builder, Runtime};
@@ -10,6 +10,12 @@ use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::leftovers::nothing_is_left;
 
 const HOUR: Duration = Duration::from_secs(3_600);
+
+/// How long a program waits for its releases at its end.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The number of starts of a program that has too little time for its release.
+const STARTS_MAX: usize = 5;
 
 /// How a program ends.
 const WAYS: [&str; 6] = [
@@ -52,14 +58,23 @@ fn a_program_that_returns_from_main_leaves_nothing_held(fixture: &Fixture) {
 fn a_guard_is_released_whichever_tasks_are_dropped_first(fixture: &Fixture) {
     let url = fixture.url().expect("a store that processes share");
     for earlier_tasks in ["one", "one+1", "one+2", "one+3"] {
-        let name = fresh_name("ends");
-        run(&format!("end {url} {name} {earlier_tasks} {}", WAYS[0]));
-        Runtime::new().unwrap().block_on(async {
-            let mutex = fixture.client().await.mutex(&name).unwrap();
-            let holder = mutex.inspect().await.unwrap();
-            assert!(holder.is_none(), "{earlier_tasks}");
-        });
+        let is_released = (0..STARTS_MAX).any(|_| is_released_by(fixture, &url, earlier_tasks));
+        assert!(is_released, "{earlier_tasks}");
     }
+}
+
+/// Whether a program releases its guard. `false`: a busy server did not reply in the time that it waits.
+fn is_released_by(fixture: &Fixture, url: &str, earlier_tasks: &str) -> bool {
+    let name = fresh_name("ends");
+    let begun = Instant::now();
+    run(&format!("end {url} {name} {earlier_tasks} {}", WAYS[0]));
+    let took = begun.elapsed();
+    let holder = Runtime::new().unwrap().block_on(async {
+        let mutex = fixture.client().await.mutex(&name).unwrap();
+        mutex.inspect().await.unwrap()
+    });
+    assert!(holder.is_none() || took >= WAIT_MAX, "{earlier_tasks}");
+    holder.is_none()
 }
 
 /// In a helper: acquires locks and returns.
