@@ -55,7 +55,7 @@ pub(super) async fn a_successor_leads_when_the_leader_resigns(fixture: Fixture) 
     );
     assert_eq!(second.leader().await.unwrap(), Some(leader));
     assert!(second.try_campaign("b:1").await.unwrap().is_none());
-    let limited = second.campaign_timeout("b:1", Duration::from_secs(2));
+    let limited = second.campaign_timeout("b:1", Duration::from_secs(4));
     assert!(limited.await.unwrap().is_none());
 
     let candidate = second.clone();

@@ -56,7 +56,7 @@ pub(super) async fn work_is_not_begun_while_another_holds_the_lock(fixture: Fixt
     let begun = AtomicBool::new(false);
     let work = async |_: &Guard| begun.store(true, Ordering::SeqCst);
     assert!(mutex.try_run(&work).await.unwrap().is_none());
-    let refused = mutex.run_timeout(Duration::from_secs(1), &work).await;
+    let refused = mutex.run_timeout(Duration::from_secs(3), &work).await;
     assert!(refused.unwrap().is_none() && !begun.load(Ordering::SeqCst));
 
     let token = guard.token();
