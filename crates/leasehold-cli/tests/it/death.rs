@@ -289,7 +289,6 @@ fn a_wait_that_times_out_leaves_no_request_behind() {
     let record = "leasehold:{default:job}";
     let stranger = format!("{}:1", "0".repeat(32));
     server.cli(&["SET", record, &stranger]);
-    let begun = Instant::now();
     let mut waiting = fixture.run_script(&["-w", "600ms", "job"], "true");
     let waiting = waiting.spawn().unwrap();
     eventually(SOON, || {
@@ -300,8 +299,7 @@ fn a_wait_that_times_out_leaves_no_request_behind() {
     server.stop();
     // By then the wait has timed out, and the stranger's lease has ended: whatever is in the server's inbox will be
     // granted.
-    let over = Duration::from_millis(2_500);
-    eventually(SOON, || begun.elapsed() > over);
+    std::thread::sleep(Duration::from_secs(2));
     server.cont();
     waiting.ends_with(124);
     assert!(!fixture.is_held("job"));
