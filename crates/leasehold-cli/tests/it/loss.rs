@@ -109,8 +109,12 @@ fn a_revocation_ends_the_run_as_its_user_wants() {
     let term = "trap 'echo term >> got; exit 0' TERM; echo in; while :; do sleep 0.02; done";
     let ignore = "echo in; until test -e go-on; do sleep 0.02; done; exit 6";
     for (args, script, wanted) in [
-        (&["-v", "job"][..], term, 122),
-        (&["--lost-exit-code", "99", "job"], term, 99),
+        (&["-v", "--kill-after", "10s", "job"][..], term, 122),
+        (
+            &["--lost-exit-code", "99", "--kill-after", "10s", "job"],
+            term,
+            99,
+        ),
         (&["--on-lost", "kill", "job"], term, 122),
         (&["--on-lost", "kill", "-q", "job"], term, 122),
         (&["--on-lost", "ignore", "-v", "job"], ignore, 6),
