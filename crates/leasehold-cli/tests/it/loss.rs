@@ -78,7 +78,7 @@ fn a_stopped_runner_loses_its_command_before_the_lock_can_pass_on() {
 #[test]
 fn a_fixed_lease_stops_the_command_before_it_ends() {
     let fixture = Fixture::new();
-    let run = Running::start(fixture.run_script(&["--lease", "9s", "job"], STUBBORN));
+    let run = Running::start(fixture.run_script(&["--lease", "15s", "job"], STUBBORN));
     let printed = is_stopped(&fixture, run);
     assert_like(&printed, "[..]job: its fixed lease (--lease) ends in [..]");
     let deadline = fixture.line_of("deadline").parse().unwrap();
@@ -91,7 +91,7 @@ fn a_run_that_its_fixed_lease_cuts_off_begins_no_minimum_hold() {
     let (_server, redis) = Fixture::redis();
     for fixture in [redis, Fixture::new()] {
         for job in [&["job"][..], &["--every", "1h", "job"]] {
-            let cut_off = ["-v", "--lease", "2s", "--at-least", "1h"];
+            let cut_off = ["-v", "--lease", "4s", "--at-least", "1h"];
             let retry = ["--retry-after", "1h"];
             let options = if job.len() > 1 { &retry[..] } else { &[] };
             let run = fixture.hold(&[&cut_off[..], options, job].concat());
