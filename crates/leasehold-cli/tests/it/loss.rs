@@ -158,7 +158,8 @@ fn a_lease_in_jeopardy_is_printed_and_its_command_goes_on_when_it_is_renewed() {
             .cli(&["INFO", "replication"])
             .contains("state=online")
     });
-    let args = ["--ttl", "15s", "--replicas", "1", "job"];
+    // A silent server has an eighth of the ttl between the message and the loss.
+    let args = ["--ttl", "24s", "--replicas", "1", "job"];
     let mut run = fixture.hold_until_go_on(&args);
     let lines = OutputLines::read(run.process.stderr.take().unwrap());
     let begins: [&dyn Fn(); 3] = [
@@ -195,7 +196,7 @@ fn a_lease_is_renewed_while_nobody_reads_stderr() {
     let (server, fixture) = Fixture::redis();
     let (reader, mut writer) = std::io::pipe().unwrap();
     let script = "echo in; until test -e go-on; do sleep 0.02; done; exit 6";
-    let mut command = fixture.run_script(&["--ttl", "15s", "job"], script);
+    let mut command = fixture.run_script(&["--ttl", "24s", "job"], script);
     let mut process = command
         .stdout(Stdio::piped())
         .stderr(writer.try_clone().unwrap())
