@@ -2,7 +2,7 @@
 
 use std::process::{Child, Stdio};
 
-use leasehold_testkit::eventually;
+use leasehold_testkit::{eventually, found_within};
 
 use crate::elections::probe;
 use crate::schema::checked;
@@ -37,6 +37,8 @@ impl Node {
         let log = std::fs::File::create(fixture.path("log")).unwrap();
         let args = ["--metrics", "127.0.0.1:0", "--log", "json"];
         let node = Self::start_with(fixture, &args, log);
+        // The node replies before another thread writes its log.
+        eventually(SOON, || fixture.read("log").contains("/metrics"));
         let log = fixture.read("log");
         let (_, address) = log.split_once("metrics are at http://").unwrap();
         let (address, _) = address.split_once("/metrics").unwrap();
@@ -59,7 +61,9 @@ impl Node {
 
     /// A field of its only client.
     pub(crate) fn client(&self, fixture: &Fixture, field: &str) -> serde_json::Value {
-        self.status(fixture).unwrap()["clients"][0][field].clone()
+        // A busy node may reply too late.
+        let status = found_within(SOON, || self.status(fixture));
+        status.unwrap()["clients"][0][field].clone()
     }
 
     /// Waits until a run is registered with all its processes.
@@ -266,7 +270,9 @@ fn an_ordinary_end_is_not_a_death() {
         let value = metrics.lines().find_map(|it| it.strip_prefix(&*line));
         value.map_or(0, |value| value.parse::<u32>().unwrap())
     };
-    assert_eq!((count("ended"), count("deaths")), (4, 0));
+    // A run waits only briefly until the node has noticed its end.
+    eventually(SOON, || count("ended") == 4);
+    assert_eq!(count("deaths"), 0);
     for _ in 0..4 {
         assert_eq!(fixture.try_run(&[&watchdog, "job"]), 0);
     }
