@@ -108,11 +108,11 @@ fn a_node_works_and_ends_while_nobody_reads_its_stderr() {
 fn a_stopped_run_keeps_its_lock_and_its_command() {
     let (_server, fixture) = Fixture::redis();
     let node = Node::start(&fixture);
-    let run = run(&fixture, &node, "6s");
+    let run = run(&fixture, &node, "12s");
     let child = fixture.line_of("child");
     run.signal("STOP");
     // A wait for two ttls times out.
-    assert_eq!(fixture.try_run(&["-w", "12s", "job"]), 124);
+    assert_eq!(fixture.try_run(&["-w", "24s", "job"]), 124);
     assert_eq!(node.client(&fixture, "state"), "silent");
     assert!(lives(&child));
     run.signal("CONT");
@@ -144,11 +144,11 @@ fn a_killed_run_frees_its_lock_at_once_after_the_last_of_its_processes() {
 fn check_lost_when_node_gets(signal: &str) {
     let (_server, fixture) = Fixture::redis();
     let node = Node::start(&fixture);
-    let run = run(&fixture, &node, "6s");
+    let run = run(&fixture, &node, "12s");
     run.signal("STOP");
     kill(signal, node.process.id());
     let child = fixture.line_of("child");
-    assert_eq!(fixture.try_run(&["-w", "20s", "job"]), 0);
+    assert_eq!(fixture.try_run(&["-w", "30s", "job"]), 0);
     assert!(!lives(&child), "it worked on without the lock");
     run.signal("CONT");
     run.ends_with(122);
