@@ -210,9 +210,10 @@ fn a_node_that_does_not_serve_the_store_is_named_with_its_stores() {
     let node = Node::start(&fixture);
     let other = server.url().replace("127.0.0.1", "localhost");
     let run = |args: &[&str]| {
+        // Long enough for the reply of the node, for which the exit hardly waits.
         let mut run = fixture.run_script(
             &[&["--store", &other, &node.option()], args].concat(),
-            "true",
+            "sleep 1",
         );
         run.run_to_end()
     };
