@@ -80,6 +80,8 @@ fn the_next_candidate_leads_and_is_found() {
     let second = spawn_piped(&mut second);
     first.terminate();
     await_leader(fixture, "b:1");
+    // A leader is found before its command begins.
+    eventually(SOON, || fixture.read("terms").lines().count() == 2);
     kill("KILL", second.id());
     finish(second);
     let third = Running::start(candidate(fixture, "c:1", &[]));
