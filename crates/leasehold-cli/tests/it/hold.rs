@@ -88,11 +88,12 @@ fn the_end_of_stdin_releases_the_lock() {
     let args = ["--ttl", "90s", "--label", "#42", "job"];
     let mut hold = HoldProcess::start(&fixture, &args);
     let line = hold.event("granted");
+    // The holder is registered in the background.
+    eventually(SOON, || fixture.lock("job")["holder"]["label"] == "#42");
     let lock = fixture.lock("job");
     for key in ["name", "lease", "token"] {
         assert_eq!(line[key], lock[key], "{key}");
     }
-    assert_eq!(lock["holder"]["label"], "#42");
     let own = std::fs::read_to_string("/proc/self/comm").unwrap();
     assert_eq!(lock["holder"]["program"], own.trim_end());
     let millis = |key: &str| line[key].as_u64().unwrap();
