@@ -112,7 +112,8 @@ fn check_json(fixture: &Fixture, holder: u32) -> Value {
     let mut lock = json(fixture, &["show", "job"]).1["lock"].take();
     let mut listed = json(fixture, &["ls"]).1["locks"][0].take();
     let left = lock["time_left_ms"].take().as_u64().unwrap();
-    assert!((20_000..=30_000).contains(&left));
+    // A busy machine may be about to renew it.
+    assert!((10_000..=30_000).contains(&left), "{left}");
     listed["time_left_ms"].take();
     assert_eq!(lock, listed);
     assert_eq!(lock["holder"]["pid"], holder);
