@@ -227,8 +227,10 @@ fn background_processes_are_reported_or_waited_for() {
     }
 
     // A lock that does not cover the work is not a detail.
+    std::fs::remove_file(fixture.path("go-on")).unwrap();
     let output = fixture.run_script(&["-q", "job"], script).ends_with(0);
     assert!(stderr(&output).contains(" of the command run"));
+    fixture.write("go-on");
     eventually(SOON, || fixture.read("out") == "late\nlate\n");
 
     let mut run = fixture.run_script(&["--wait-all", "job"], script);
