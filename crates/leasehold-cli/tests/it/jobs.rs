@@ -355,7 +355,7 @@ fn a_run_that_a_signal_has_ended_with_0_is_recorded_with_a_message() {
         ("-q", ""),
     ] {
         // Started before the trap is set: a child of dash that a signal meets before its exec has the trap, and loses it.
-        let script = "sleep 1000 & trap 'exit 0' TERM; echo in; wait";
+        let script = "sleep 1000 & trap 'wait; exit 0' TERM; echo in; wait";
         let job = fixture.run_script(&[quiet, "--every", "1d", "job"], script);
         let running = Running::start(job);
         running.signal("TERM");
