@@ -48,6 +48,16 @@ async fn server_and_store() -> (RedisServer, Arc<dyn Store>) {
     (server, store)
 }
 
+/// A connection of another client, whose timeout of 500 ms a busy machine would miss.
+pub(crate) async fn connection(url: &str) -> redis::aio::MultiplexedConnection {
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(LONG))
+        .set_response_timeout(Some(LONG));
+    let client = redis::Client::open(url).unwrap();
+    let connected = client.get_multiplexed_async_connection_with_config(&config);
+    connected.await.unwrap()
+}
+
 /// The key of a lock of a client with default settings.
 fn default_key(name: &str) -> Key {
     keyspace("leasehold", "default").key(Name::parse(name).unwrap())

@@ -4,6 +4,8 @@ use leasehold::Token;
 use leasehold::fence::redis::{WRITE, arguments, write};
 use leasehold_testkit::{RedisOptions, RedisServer};
 
+use crate::redis::connection;
+
 fn token(value: u64) -> Token {
     Token::new(value).unwrap()
 }
@@ -11,8 +13,7 @@ fn token(value: u64) -> Token {
 #[tokio::test]
 async fn only_the_newest_writes() {
     let server = RedisServer::start();
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connection(&server.url()).await;
     for (value, written, left) in [
         (7, true, "a"),
         (7, true, "b"),

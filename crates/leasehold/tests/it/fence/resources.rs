@@ -17,8 +17,7 @@ pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 pub(crate) async fn write(kind: &str, address: &str, token: Token, value: &str) -> bool {
     match kind {
         "redis" => {
-            let client = redis::Client::open(address).unwrap();
-            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+            let mut connection = crate::redis::connection(address).await;
             let wrote = fence::redis::write(&mut connection, "stock", token, value.as_bytes());
             wrote.await.unwrap().is_ok()
         }

@@ -53,8 +53,7 @@ async fn a_periodic_job_is_due_as_by_the_rule() {
     let text = RedisScript::Mutex.text();
     let script = Script::new(&text.replace("run('TIME')", "run('MGET', 'seconds', 'micros')"));
     let server = RedisServer::start();
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connection(&server.url()).await;
     let mut counts = [0; 2];
     for _ in 0..4_000 {
         let periods = [1, 60, 24 * 60 * 60, 200 * 24 * 60 * 60].map(Duration::from_secs);
@@ -126,8 +125,7 @@ async fn a_periodic_job_is_due_as_by_the_rule() {
 async fn a_master_that_is_not_admitted_grants_nothing_beside_notes_and_releases() {
     let script = Script::new(RedisScript::Mutex.text());
     let server = RedisServer::start();
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connection(&server.url()).await;
     let [one, other] = [1, 2].map(|number| lease(number).to_string());
     let text = format!("{one} 1 1 text");
     let note = ["note", &one, "1000", ":value", &text];
