@@ -144,7 +144,11 @@ async fn a_service_that_keeps_no_locks_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_checks_conditions_latency_versions_and_the_endpoint() {
     let server = BucketServer::start();
-    let report = Client::builder().diagnose(&server.url()).await.unwrap();
+    let report = Client::builder()
+        .response_timeout(PATIENCE)
+        .diagnose(&server.url())
+        .await
+        .unwrap();
     let mut found: Vec<_> = report
         .findings
         .iter()
