@@ -216,6 +216,7 @@ fn perform(
 }
 
 fn step(read: &mut Read, file: &File, notifier: &mut Notifier) -> Result<Rest, Fault> {
+    // Before the state that is read: a lease that is renewed meanwhile has not ended.
     let now = time::now(&file.db, &file.machine)?;
     // All parts are read in the same state of the file.
     let db = &*file.db.unchecked_transaction()?;
