@@ -22,6 +22,20 @@ async fn terminated_connections_lose_no_request() {
     let server = PostgresServer::start();
     let url = server.url();
     let [holder, waiter] = StoreClient::two_listening([&url, &url]).await;
+    server.run(&[TERMINATE]);
+    // Both are told twice that they may have missed something: at the end of their session, and in the next one. Then they
+    // can wait again.
+    for client in [&holder, &waiter] {
+        let mut events = Vec::new();
+        eventually_async(SOON, async || {
+            events.extend(client.events());
+            events.len() == 2
+        })
+        .await;
+        let interrupted = [(); 2].map(|()| Event::Interrupted(EventScope::Store));
+        assert_eq!(events, interrupted);
+    }
+    passes_on(&holder, &waiter, "b").await;
     let mut last = 0;
     for round in 1..20 {
         let token = holder.acquire("a", round).await;
@@ -30,12 +44,6 @@ async fn terminated_connections_lose_no_request() {
         server.run(&[TERMINATE]);
         holder.release("a", round).await;
     }
-    // Both are told that they may have missed something, and can wait again.
-    for client in [&holder, &waiter] {
-        until_wakeup(&*client.store, WakeupMode::Grants).await;
-        client.events();
-    }
-    passes_on(&holder, &waiter, "b").await;
 }
 
 /// The server ends sessions that are idle: those without a job, which are replaced, and none that listens.
