@@ -260,10 +260,9 @@ impl Drop for Fixture {
     }
 }
 
-/// Two clients of a server, as two processes would have.
+/// Two clients of a server, as two processes would have, however long a busy server takes to reply.
 pub(crate) async fn two_clients(url: &str) -> [Client; 2] {
-    let (one, other) = tokio::join!(Client::connect(url), Client::connect(url));
-    [one.unwrap(), other.unwrap()]
+    Fixture::Other(url.to_owned()).clients().await
 }
 
 /// A name that no other test uses: tests of one server run side by side.

@@ -11,14 +11,9 @@ use leasehold_testkit::{
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use crate::fixture::Fixture;
+use crate::fixture::two_clients;
 use crate::store_client::*;
 use crate::waiters::SOON;
-
-/// Two clients, as two processes would have, however long a busy server takes to reply.
-async fn two_clients(url: &str) -> [Client; 2] {
-    Fixture::Other(url.to_owned()).clients().await
-}
 
 /// A lock passes on from a process to another one, which is notified.
 async fn passes_on(holder: &Client, waiter: &Client, name: &str) {
