@@ -39,8 +39,8 @@ async fn a_connection_that_is_cut_under_a_request_leaves_it_unknown() {
     works(&*store).await;
 }
 
-/// The others connect while the caller that was first is no longer polled.
-#[tokio::test(flavor = "multi_thread")]
+/// The others connect while the caller that was first is no longer polled. In one thread: no task runs within that poll.
+#[tokio::test]
 async fn a_caller_that_is_not_polled_keeps_no_other_from_connecting() {
     let (server, store) = server_and_store().await;
     let client = StoreClient::listening(&store, 9).await;

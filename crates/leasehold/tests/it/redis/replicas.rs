@@ -112,8 +112,8 @@ async fn a_grant_counts_when_so_many_replicas_have_it() {
     }
 }
 
-/// In the store, renewals wait for its call.
-#[tokio::test(flavor = "multi_thread")]
+/// In the store, renewals wait for its call. In one thread: no task runs within its poll.
+#[tokio::test]
 async fn a_caller_that_is_not_polled_keeps_no_lease_from_renewal() {
     let replicated = Replicated::start(1);
     let builder = Client::builder().ttl(Duration::from_secs(15));
