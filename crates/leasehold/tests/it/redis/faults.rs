@@ -56,13 +56,16 @@ async fn a_caller_that_is_not_polled_keeps_no_other_from_connecting() {
 async fn requests_to_a_dead_server_are_rejected_until_it_is_back() {
     let mut server = RedisServer::start();
     let store = open(&server.url()).await;
+    let client = StoreClient::listening(&store, 9).await;
     let first = granted(&*store, acquire("a", 1)).await;
     server.kill9();
-    // The first request may have been under way when the connection broke.
-    let reply = send(&*store, acquire("b", 1)).await;
-    assert!(!matches!(reply, Reply::Applied { .. }), "{reply:?}");
-    let error = rejected(&*store, acquire("b", 1)).await;
-    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    client.until_interrupted().await;
+    for _ in 0..2 {
+        let error = rejected(&*store, acquire("b", 1)).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+    }
+    // A failed attempt to connect interrupts no client: an interrupted waiter tries again without a pause.
+    assert_eq!(client.events(), []);
     server.restart(Restart::Empty);
     let next = granted(&*store, acquire("a", 2)).await;
     assert!(next > first);
@@ -74,20 +77,24 @@ async fn requests_to_a_dead_server_are_rejected_until_it_is_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_server_leaves_requests_unknown_and_may_run_them_later() {
     let server = RedisServer::start();
+    // The last quarter of the connect timeout is for the check whether the server accepts connections.
     let options = OpenOptions::default()
-        .connect_timeout(AMPLE)
+        .connect_timeout(AMPLE * 4)
         .response_timeout(AMPLE);
     let store = open_with(&server.url(), options).await;
+    let client = StoreClient::listening(&store, 9).await;
     works(&*store).await;
     server.stop();
     let error = unknown(&*store, acquire("late", 1)).await.to_string();
     assert!(error.contains("no reply within 2s"), "{error}");
+    client.until_interrupted().await;
     // There is no new connection either, so the next one is certainly not sent.
     let error = rejected(&*store, acquire("never", 1)).await.to_string();
     assert!(
-        error.contains("connected, but no reply within 2s"),
+        error.contains("connected, but no reply within 8s"),
         "{error}"
     );
+    assert_eq!(client.events(), []);
     server.cont();
     assert_eq!(eventually_applied(&*store, renew("never", 1)).await, FREE);
     works(&*store).await;

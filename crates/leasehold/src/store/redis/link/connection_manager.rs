@@ -294,6 +294,9 @@ impl Sessions {
             accepts = check => Err(self.timed_out(accepts)),
         };
         let session = session.map(Arc::new);
+        if let Ok(session) = &session {
+            session.state.mark_usable();
+        }
         *failure = session.as_ref().err().cloned();
         self.attempts.fetch_add(1, Ordering::Release);
         *lock(&self.current) = session.as_ref().ok().cloned();

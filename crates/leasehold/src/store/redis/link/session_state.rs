@@ -9,9 +9,11 @@ use tokio_util::sync::CancellationToken;
 use super::notifications::Notifications;
 use crate::store::tasks::Tasks;
 
-/// The state of a connection. When it ends, all clients are notified: events may be missed from then on.
+/// The state of a connection. When a usable one ends, all clients are notified: events may be missed from then on.
 #[derive(Debug)]
 pub(crate) struct SessionState {
+    /// Whether it was ever usable: nobody misses an event of a connection that failed to open.
+    was_usable: AtomicBool,
     ended: AtomicBool,
     /// Cancelled when another server has become the master.
     replaced: CancellationToken,
@@ -22,6 +24,7 @@ pub(crate) struct SessionState {
 impl SessionState {
     pub(crate) fn new(notifications: Arc<Notifications>) -> Self {
         Self {
+            was_usable: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             replaced: CancellationToken::new(),
             notifications,
@@ -41,9 +44,14 @@ impl SessionState {
         self.ended.load(Ordering::Relaxed)
     }
 
+    /// Marks the connection as usable: from now on its end interrupts the clients.
+    pub(crate) fn mark_usable(&self) {
+        self.was_usable.store(true, Ordering::Relaxed);
+    }
+
     /// Ends the connection.
     pub(crate) fn end(&self) {
-        if !self.ended.swap(true, Ordering::Relaxed) {
+        if !self.ended.swap(true, Ordering::Relaxed) && self.was_usable.load(Ordering::Relaxed) {
             self.notifications.interrupted();
         }
     }
@@ -80,9 +88,6 @@ impl Deref for EndOnDrop {
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        // Not one that failed to open.
-        if Arc::strong_count(&self.state) > 1 {
-            self.end();
-        }
+        self.end();
     }
 }
