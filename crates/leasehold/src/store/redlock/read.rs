@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use leasehold_core::quorum::Size;
-use leasehold_core::{Annotation, LeaseId, Proclamation, Slot, Token};
+use leasehold_core::{Annotation, LeaseId, Proclamation, Slot, StoreTime, Token};
 use tokio::sync::oneshot;
 
 use super::fan_out::{WaitLimits, fan_out};
@@ -62,7 +62,7 @@ fn name(size: Size, pages: Vec<Page>, errors: &[Error]) -> Result<Page> {
     let majority = size.majority();
     let holder = held.as_ref().and_then(lease);
     let view = View {
-        now: views.iter().filter_map(|view| view.now).max(),
+        now: now(&views, majority),
         revoked: revoked(&views, majority),
         annotations: value(&views, holder).into_iter().collect(),
         ..held.unwrap_or_else(|| View::of(key))
@@ -151,6 +151,13 @@ fn held(size: Size, views: &[View]) -> Option<View> {
     })
 }
 
+/// The time that the clocks of a majority have reached: that of a master that replies late, or is ahead, does not count.
+fn now(views: &[View], majority: usize) -> Option<StoreTime> {
+    let mut times: Vec<_> = views.iter().filter_map(|view| view.now).collect();
+    times.sort_unstable_by_key(|time| Reverse(*time));
+    times.get(majority - 1).copied()
+}
+
 /// The lease that has lost its majority by a revocation: with the masters that have revoked it, it would have one.
 fn revoked(views: &[View], majority: usize) -> Option<LeaseId> {
     let masters = |lease: &LeaseId| {
@@ -223,6 +230,24 @@ mod tests {
             let found = held(size, &views).and_then(|view| view.holder);
             let found = found.map(|holder| (holder.count, holder.is_reserved));
             assert_eq!(found, expected, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn one_clock_that_is_ahead_does_not_decide() {
+        // Of a bare majority, the clock that is behind decides.
+        for (times, expected) in [
+            (&[7, 9, 800][..], 9),
+            (&[800, 9], 9),
+            (&[0, 9, 8], 8),
+            (&[0, 9], 0),
+        ] {
+            let at = |micros: &u64| View {
+                now: Some(StoreTime::from_micros(*micros)),
+                ..view(None, 1)
+            };
+            let views: Vec<_> = times.iter().map(at).collect();
+            assert_eq!(now(&views, 2), Some(StoreTime::from_micros(expected)));
         }
     }
 
