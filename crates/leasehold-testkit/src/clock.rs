@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tempfile::TempDir;
+
 const SOURCE: &str = include_str!("../shim/clock.c");
 
 /// The places of the numbers in its file.
@@ -13,16 +15,20 @@ const SLOWNESS: u64 = 1;
 const SINCE: u64 = 2;
 
 pub(crate) struct ClockShim {
+    _directory: TempDir,
     library: PathBuf,
     offset: PathBuf,
 }
 
 impl ClockShim {
-    /// Compiles the shim into a directory.
-    pub(crate) fn build(directory: &Path) -> Self {
+    /// Compiles the shim on a disk: the system may not allow a library to be loaded from memory.
+    pub(crate) fn build() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path();
         let shim = Self {
-            library: compile(directory, "clock", SOURCE),
-            offset: directory.join("clock.offset"),
+            library: compile(path, "clock", SOURCE),
+            offset: path.join("clock.offset"),
+            _directory: directory,
         };
         for number in [OFFSET, SINCE, SLOWNESS] {
             shim.set(number, 0);

@@ -95,8 +95,8 @@ impl PostgresServer {
     /// If PostgreSQL or a C compiler is missing, or the server does not come up.
     #[must_use]
     pub fn start_with_clock() -> Self {
-        Self::start_on(|directory| Setup {
-            clock: Some(ClockShim::build(directory)),
+        Self::start_on(|_| Setup {
+            clock: Some(ClockShim::build()),
             ..Setup::default()
         })
     }

@@ -216,21 +216,16 @@ impl RedisOptions {
             installed.is_ok(),
             "redis-server is missing; run cargo xtask test, which installs redis-server"
         );
-        // In memory: a server with a log, and a node of a cluster, waits for the disk before it replies. The system may
-        // not allow the shim to be loaded from there.
-        let directory = match self.clock_shim {
-            true => tempfile::tempdir().expect("a temporary directory"),
-            false => temp_dir(),
-        };
         let mut server = RedisServer {
             process: None,
             certs: self.tls.then(|| {
                 let shared = self.certs.clone();
                 shared.unwrap_or_else(|| Arc::new(Certs::make()))
             }),
-            clock: self.clock_shim.then(|| ClockShim::build(directory.path())),
+            clock: self.clock_shim.then(ClockShim::build),
             options: self,
-            directory,
+            // In memory: a server with a log, and a node of a cluster, waits for the disk before it replies.
+            directory: temp_dir(),
             port: 0,
             bus_port: 0,
         };

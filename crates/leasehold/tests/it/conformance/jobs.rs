@@ -165,7 +165,7 @@ pub(super) async fn a_waiter_takes_over_a_run_that_failed(fixture: Fixture) {
     };
     assert!(matches!(second.try_lock().await.unwrap(), Ran::Busy));
     // Longer than a request takes, also on a busy machine.
-    let limit = Duration::from_secs(2);
+    let limit = Duration::from_secs(4);
     let limited = second.lock_timeout(limit).await.unwrap();
     assert!(matches!(limited, Ran::Busy));
     let runs = Arc::default();

@@ -13,7 +13,7 @@ use crate::recording_store::{RecordingStore, Valve};
 use crate::waiters::{SOON, poll_once, sleeping, soon, spawn_polled, spawn_waiter};
 
 /// Longer than a request takes, also on a busy machine.
-const SHORT: Duration = Duration::from_secs(2);
+const SHORT: Duration = Duration::from_secs(4);
 
 type Limited = JoinHandle<Option<Guard>>;
 

@@ -177,7 +177,7 @@ pub(super) async fn an_entry_has_the_first_waiters_until_their_queue_expires(fix
         entry.waiters.into_iter().map(|waiter| waiter.lease)
     };
     let name = fresh_name("waiters");
-    granted(&*store, acquire(&name, 0)).await;
+    granted(&*store, lasting(acquire(&name, 0), TTL * 10)).await;
     let most = u64::try_from(View::WAITERS_MAX).unwrap();
     let requests: Vec<_> = (1..=most + 1).map(|number| wait(&name, number)).collect();
     // A file has them all in one transaction, and reads the queue for each.

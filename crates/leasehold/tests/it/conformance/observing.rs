@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use leasehold::__private::store::Store;
-use leasehold_core::{LeaseId, Slot};
+use leasehold_core::{LeaseId, Outcome, Slot};
+use leasehold_testkit::eventually_async;
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::store_client::{
@@ -12,6 +13,7 @@ use crate::store_client::{
     send, space, wait,
 };
 use crate::store_ext::{NOTICED_MAX, Observation, StoreExt as _, noticed};
+use crate::waiters::SOON;
 
 const KIND: Slot = Slot::Value;
 
@@ -127,12 +129,13 @@ pub(super) async fn each_change_of_the_queue_is_noticed(fixture: Fixture) {
             applied(&*writer, release(name, 2)).await;
         };
         observer.notices(left, (holder, 1, None)).await;
-        let released = async || {
-            applied(&*writer, release(name, 1)).await;
-        };
-        observer
-            .notices(released, (Some(waiter.lease(7)), 0, None))
-            .await;
+        let (_, observation) = observer.read().await;
+        applied(&*writer, release(name, 1)).await;
+        noticed(observation).await;
+        // A grant that is not renewed expires after three seconds.
+        assert_eq!(waiter.apply(renew(name, 7)).await, Outcome::Kept);
+        let seen = (Some(waiter.lease(7)), 0, None);
+        eventually_async(SOON, async || observer.read().await.0 == seen).await;
         waiter.granted(name, 7).await;
         let released = async || waiter.release(name, 7).await;
         observer.notices(released, (None, 0, None)).await;

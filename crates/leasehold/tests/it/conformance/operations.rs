@@ -7,7 +7,8 @@ use leasehold_core::{Notice, Op, Outcome};
 
 use crate::fixture::{Fixture, fresh_name};
 use crate::store_client::{
-    FREE, StoreClient, acquire, enter, granted, key, outcome, permits, release, renew, space, wait,
+    FREE, StoreClient, TTL, acquire, enter, granted, key, lasting, outcome, permits, release,
+    renew, space, wait,
 };
 use crate::store_ext::StoreExt as _;
 
@@ -61,6 +62,7 @@ pub(super) async fn a_release_of_all_permits_serves_all_waiters(fixture: Fixture
     for waiter in [near, far] {
         let name = fresh_name("permits");
         let all = permits(acquire(&name, 1), WAITERS, WAITERS);
+        let all = lasting(all, TTL * 10);
         granted(&*holder.store, holder.own(all)).await;
         for number in 0..WAITERS {
             let request = permits(wait(&name, number.into()), 1, WAITERS);

@@ -7,6 +7,7 @@ use leasehold::ClientBuilder;
 use leasehold::blocking::Client;
 
 use crate::fixture::{Fixture, fresh_name};
+use crate::store_client::PATIENCE;
 
 /// Runs blocking code on a plain thread, as a program without a runtime would.
 fn on_thread(work: impl FnOnce() + Send + 'static) {
@@ -21,7 +22,8 @@ fn connect(fixture: &Fixture, builder: ClientBuilder) -> Client {
 
 pub(super) async fn threads_enter_again_and_exclude_each_other(fixture: Fixture) {
     on_thread(move || {
-        let client = connect(&fixture, ClientBuilder::default());
+        let patient = ClientBuilder::default().response_timeout(PATIENCE);
+        let client = connect(&fixture, patient);
         let mutex = client.mutex(fresh_name("thread")).unwrap();
         let outer = mutex.lock().unwrap();
         let inner = mutex.lock().unwrap();

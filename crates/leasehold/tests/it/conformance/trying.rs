@@ -14,7 +14,18 @@ pub(super) async fn a_free_lock_is_taken(fixture: Fixture) {
     let mutex = client.mutex(&name).unwrap();
     let first = mutex.try_lock().await.unwrap().unwrap();
     first.release().await.unwrap();
-    assert_eq!(recorder.operations(), [["acquire"], ["release"]]);
+    let operations = recorder.operations();
+    match fixture {
+        // A request that busy masters do not decide in time is repeated.
+        Fixture::Masters(_) => {
+            let sent = operations.concat();
+            assert!(
+                sent.starts_with(&["acquire"]) && sent.ends_with(&["release"]),
+                "{sent:?}"
+            );
+        }
+        _ => assert_eq!(operations, [["acquire"], ["release"]]),
+    }
     // Also after others waited, here and elsewhere.
     let other = fixture.client().await.mutex(&name).unwrap();
     let guard = mutex.lock().await.unwrap();

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use leasehold::Client;
 use leasehold::fence::sql::Dialect;
 use leasehold_testkit::{PostgresServer, RedisServer};
 use rusqlite::Connection;
@@ -62,7 +61,7 @@ pub(super) async fn is_refused(
     assert_eq!(read().await, "early");
 
     child.stop();
-    let client = fixture.client_with(Client::builder()).await;
+    let client = fixture.client().await;
     let guard = client.mutex(&name).unwrap().lock().await.unwrap();
     let token = guard.token();
     assert!(token.get() > early);

@@ -103,8 +103,8 @@ fn the_next_is_served(fixture: &Fixture) {
 fn a_stopped_waiter_is_passed_over(fixture: &Fixture) {
     let mut scenario = Scenario::start(fixture, 3);
     scenario.children[1].stop();
-    scenario.children[0].release();
     let begun = Instant::now();
+    scenario.children[0].release();
     // The next token is larger than that of the grant that is not accepted.
     let unaccepted = scenario.runtime.block_on(scenario.operator.inspect());
     scenario.last = unaccepted.unwrap().unwrap().token.unwrap().get();
