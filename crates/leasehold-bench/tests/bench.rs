@@ -85,16 +85,17 @@ fn held(store: &str) -> Vec<String> {
     locks.into_iter().map(|lock| lock.name).collect()
 }
 
-/// A pair of a single task costs two calls on either side. With many tasks ours travel together, and baseline
-/// calls do not.
+/// A pair of a single task costs two calls on either side, unless a busy server lets a release be repeated. With many tasks
+/// ours travel together, and baseline calls do not.
 #[test]
 fn calls_are_counted_and_ours_travel_together() {
     let server = RedisServer::start();
     let (_directory, file) = sqlite();
     for store in [server.url(), file] {
         let one = report(&store, &["uncontended"]);
-        assert_eq!(number(&one, "commands_per_acquisition"), 2.0, "{one}");
-        assert_eq!(number(&one, "raw.commands_per_acquisition"), 2.0, "{one}");
+        for side in ["commands_per_acquisition", "raw.commands_per_acquisition"] {
+            assert_near(number(&one, side), 2.0, 0.05);
+        }
         let ratio = number(&one, "p50_us") / number(&one, "raw.p50_us");
         assert_near(number(&one, "ratio.p50"), ratio, 0.001);
 
@@ -102,7 +103,7 @@ fn calls_are_counted_and_ours_travel_together() {
         assert!(number(&many, "commands_per_acquisition") < 1.0, "{many}");
         for one_by_one in ["raw", "one_task"] {
             let calls = number(&many[one_by_one], "commands_per_acquisition");
-            assert_eq!(calls, 2.0, "{many}");
+            assert_near(calls, 2.0, 0.05);
         }
         assert!(number(&many, "ratio.throughput_to_one_task") > 0.0);
         assert!(held(&store).is_empty());

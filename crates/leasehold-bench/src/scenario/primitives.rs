@@ -39,7 +39,7 @@ const BATCHED: u32 = 256;
 type Row = (&'static str, Vec<Lock>);
 
 /// The ttl of leases whose renewal is measured. Each is renewed three times in it.
-const TTL: Duration = Duration::from_secs(3);
+const TTL: Duration = Duration::from_secs(6);
 
 /// Measures the rows in slices, each in turn, and then renewals.
 pub(super) async fn measure(

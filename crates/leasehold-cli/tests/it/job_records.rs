@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use leasehold_testkit::{RedisServer, eventually};
+use leasehold_testkit::{RedisServer, eventually, found_within};
 
 use crate::jobs::start;
 use crate::schema::checked;
@@ -148,7 +148,11 @@ fn an_overdue_job_that_is_running_says_so() {
     let (_, message) = check();
     assert!(!message.contains("running"), "{message}");
     let slow = fixture.hold_until_go_on(&job);
-    let (code, message) = check();
+    // The holder is described a moment later.
+    let (code, message) = found_within(SOON, || {
+        Some(check()).filter(|(_, message)| message.contains("s on "))
+    })
+    .expect("a description of the holder");
     assert_eq!(code, 1);
     let (_, running) = message
         .split_once(" ago, running now for ")

@@ -36,9 +36,9 @@ impl Fixture {
     pub(crate) async fn new() -> Self {
         let redis = RedisServer::start();
         let directory = temp_dir();
-        let store = open_with(&redis.url(), &OpenOptions::default())
-            .await
-            .unwrap();
+        // A busy machine may starve the server.
+        let options = OpenOptions::default().response_timeout(Duration::from_secs(10));
+        let store = open_with(&redis.url(), &options).await.unwrap();
         Self {
             url: store.to_string(),
             store,
@@ -131,8 +131,8 @@ impl Fixture {
     pub(crate) async fn wait_until_free(&self, name: &str) {
         let key = key(name);
         eventually_async(SOON, async || {
-            let view = self.store.view(&key, Parts::Lease).await.unwrap();
-            view.holder.is_none()
+            let view = self.store.view(&key, Parts::Lease).await;
+            view.is_ok_and(|view| view.holder.is_none())
         })
         .await;
     }

@@ -36,8 +36,8 @@ const SERVERS: usize = 3;
 const SLACK: Duration = Duration::from_millis(2);
 
 /// How long replies, and notices from another thread or process, may take. Far more than they
-/// does: only what never comes is waited for as long.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// do: only what never comes is waited for as long.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The number of histories in which a corrupting store must be detected.
 const HISTORIES_TO_DETECT: usize = 3000;

@@ -1,5 +1,7 @@
 //! The store in a bucket: its conditions, and what can happen between a client and a service.
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::http::header::ETAG;
 use axum::http::{HeaderMap, StatusCode};
@@ -144,7 +146,9 @@ async fn a_service_that_keeps_no_locks_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_checks_conditions_latency_versions_and_the_endpoint() {
     let server = BucketServer::start();
+    // A reply is slow if it takes more than a quarter of the interval of renewals.
     let report = Client::builder()
+        .ttl(Duration::from_secs(300))
         .response_timeout(PATIENCE)
         .diagnose(&server.url())
         .await

@@ -98,14 +98,14 @@ async fn leases_are_released_even_if_an_outage_lasts_beyond_their_ttl() {
 /// The nodes of the clients end with a session, and are made anew in the next one, which begins with the user.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_has_ended_is_replaced() {
-    let server = ZookeeperServer::with(1, "maxSessionTimeout=1000");
+    let server = ZookeeperServer::with(1, "maxSessionTimeout=6000");
     let url = server.url_of("app:secret@", "");
     let [holder, waiter] = two_clients(&url).await;
     passes_on(&holder, &waiter, "a").await;
     let store = open(&url).await;
     server.pause(0);
     until_wakeup(&*store, WakeupMode::Nothing).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     server.resume(0);
     until_works(&*store, "works").await;
     passes_on(&holder, &waiter, "a").await;

@@ -42,7 +42,7 @@ const HOLD_MIN: Duration = Duration::from_micros(500);
 const HOLD_ROUND_TRIPS: u32 = 4;
 
 /// The ttl while nothing is released: short, but no busy machine shall lose the lease.
-const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(4);
 
 /// The number of them for which the requests of waiters are counted, after one to settle down.
 const TTLS: u32 = 2;

@@ -6,7 +6,7 @@ use leasehold::doctor::Severity::{self, Danger, Note, Unknown, Warning};
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{Cluster, RedisServer, SentinelSet};
 
-use super::{assert_found, diagnose, found, healthy, in_step, only, wrong};
+use super::{assert_found, diagnose, diagnose_in_step, found, healthy, in_step, only, wrong};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_set() {
@@ -16,7 +16,7 @@ async fn a_sentinel_set() {
         .down_after(Duration::from_secs(5))
         .start();
     in_step(&set.servers()[set.master()], 2);
-    let report = diagnose(&set.url()).await;
+    let report = diagnose_in_step(&set.url()).await;
     // Only asynchronous replication remains.
     let finding = only(&report, "replicas", Warning, "", "");
     let master = format!("127.0.0.1:{}", set.servers()[set.master()].port());
@@ -73,7 +73,7 @@ async fn a_cluster() {
             in_step(node, 1);
         }
     }
-    let report = diagnose(&cluster.url()).await;
+    let report = diagnose_in_step(&cluster.url()).await;
     let ended: Vec<_> = wrong(&report).iter().map(|f| f.check).collect();
     assert_eq!(ended, ["replicas"], "{report:#?}");
     let covered = "state ok, 16384 of 16384";

@@ -4,7 +4,7 @@ use leasehold::doctor::Severity::{self, Danger, Note, Warning};
 use leasehold::{Client, ErrorKind};
 use leasehold_testkit::{RedisServer, eventually};
 
-use super::{SOON, assert_found, diagnose, found, healthy, in_step, only};
+use super::{SOON, assert_found, diagnose, diagnose_in_step, found, healthy, in_step, only};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_healthy_server_is_healthy_and_not_changed() {
@@ -105,7 +105,7 @@ async fn a_master_with_replicas_and_its_replica() {
     let master = healthy().start();
     let replica = healthy().replica_of(&master).start();
     in_step(&master, 1);
-    let report = diagnose(&master.url()).await;
+    let report = diagnose_in_step(&master.url()).await;
     only(&report, "replicas", Warning, "1 replica", "");
 
     let report = diagnose(&replica.url()).await;

@@ -51,8 +51,8 @@ async fn terminated_connections_lose_no_request() {
 async fn a_limit_of_idle_sessions_ends_no_listener() {
     let server = PostgresServer::start();
     server.run(&[
-        "ALTER ROLE testkit SET idle_session_timeout = '500ms'",
-        "ALTER ROLE testkit SET idle_in_transaction_session_timeout = '500ms'",
+        "ALTER ROLE testkit SET idle_session_timeout = '3s'",
+        "ALTER ROLE testkit SET idle_in_transaction_session_timeout = '3s'",
     ]);
     let url = server.url();
     let [holder, waiter] = StoreClient::two_listening([&url, &url]).await;
@@ -61,7 +61,7 @@ async fn a_limit_of_idle_sessions_ends_no_listener() {
     }
     holder.acquire("a", 1).await;
     assert_eq!(waiter.wait("a", 1).await, 0);
-    let only_listeners = "SELECT bool_and(state_change < now() - interval '1 s') FROM pg_stat_activity \
+    let only_listeners = "SELECT bool_and(state_change < now() - interval '4 s') FROM pg_stat_activity \
                           WHERE application_name LIKE 'leasehold%'";
     eventually_async(SOON, async || server.run(&[only_listeners]) == "t").await;
     holder.release("a", 1).await;

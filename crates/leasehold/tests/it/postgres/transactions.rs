@@ -3,7 +3,7 @@
 use super::*;
 
 async fn open_store(server: &PostgresServer) -> PostgresStore {
-    let options = OpenOptions::default();
+    let options = OpenOptions::default().response_timeout(PATIENCE);
     PostgresStore::open_url(&server.url(), &options)
         .await
         .unwrap()

@@ -37,10 +37,10 @@ async fn any_change_of_a_record_is_notified() {
         server.cli(&["DEL", RECORD]);
         a.acquire("a", number).await;
     }
-    // Also by its own expiry.
-    let short = lasting(acquire("b", 1), Duration::from_millis(100));
+    // Also by its own expiry. `until_tracked` changes this lock: a reading behind its expiry would leave its key tracked.
+    let short = lasting(acquire("works", 1), Duration::from_millis(100));
     granted(&*a.store, a.own(short)).await;
-    a.until_changed("b").await;
+    a.until_changed("works").await;
     // And by eviction: the server makes room before the next command that takes some.
     until_tracked(&server, 1).await;
     server.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);

@@ -403,7 +403,7 @@ async fn stores_without_replicas_refuse_a_durability() {
 async fn no_failover_forgets_grants_that_all_replicas_acknowledged() {
     let mut set = SentinelSet::start();
     set.until_in_sync();
-    let all = by("all", Duration::from_secs(2));
+    let all = by("all", Duration::from_secs(5));
     let builder = Client::builder().ttl(LONG).durability(all);
     let client = builder.connect(&set.url()).await.unwrap();
     let taking = tokio::spawn({

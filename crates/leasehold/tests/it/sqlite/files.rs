@@ -162,8 +162,7 @@ async fn a_locked_file_is_a_store_that_cannot_be_reached() {
     refusal(&fixture.path(), ErrorKind::Unreachable, words).await;
     other.execute_batch("COMMIT").unwrap();
 
-    let options = OpenOptions::default().response_timeout(Duration::from_secs(4));
-    let store = open_with(&fixture.url(), options.clone()).await;
+    let store = open(&fixture.url()).await;
     let other = fixture.database();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = rejected(&*store, acquire("a", 1)).await;

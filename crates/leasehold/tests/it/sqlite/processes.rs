@@ -93,10 +93,11 @@ pub(super) fn renew_once(url: &str, mut commands: Commands) {
 
 /// In a helper: acquires and releases locks until the process is killed.
 pub(super) async fn lock_for_ever(directory: &Path) {
+    let store = open(&format!("sqlite:{}", directory.join("locks.db").display())).await;
+    // From now on it may be killed.
     let journal = directory.join(format!("journal-{}", std::process::id()));
     let options = FileOptions::new().append(true).create(true).open(journal);
     let mut journal = options.unwrap();
-    let store = open(&format!("sqlite:{}", directory.join("locks.db").display())).await;
     let client = StoreClient::unique(&store);
     for number in 0.. {
         let name = NAMES[fastrand::usize(..NAMES.len())];

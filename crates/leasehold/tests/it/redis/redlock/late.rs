@@ -106,7 +106,10 @@ async fn a_backlog_leaves_nothing() {
     lock(&client, "a").await.release().await.unwrap();
     masters.server(0).stop();
     for _ in 0..200 {
-        lock(&client, "a").await.release().await.unwrap();
+        // A release that is too late on a busy machine is repeated.
+        if let Err(error) = lock(&client, "a").await.release().await {
+            assert!(error.is_transient(), "{error}");
+        }
     }
     let guard = lock(&client, "kept").await;
     masters.server(0).cont();
@@ -137,7 +140,10 @@ async fn a_renewal_restores_no_lease_that_was_released() {
     .await;
     eventually_async(LONG, async || (0..3).all(exists)).await;
     // Then all of them know the script.
-    assert_eq!(store.apply(renew("a", 1)).await, Outcome::Kept);
+    eventually_async(LONG, async || {
+        outcome(&store.send(renew("a", 1)).await) == Some(Outcome::Kept)
+    })
+    .await;
     far.masters.server(2).cli(&["DEL", &record]);
     // Less than the ttl of the renewal.
     let short = 20_000;
@@ -163,7 +169,10 @@ async fn a_renewal_restores_no_lease_that_was_released() {
     let (renewed, _, ()) = tokio::join!(biased; renewed, released, both_are_applied);
     assert_eq!(renewed, Outcome::Kept);
     // What restores the lease would have been sent before this.
-    store.acquire("b", 2).await;
+    eventually_async(LONG, async || {
+        is_granted(&store.send(acquire("b", 2)).await)
+    })
+    .await;
     let last = far.masters.server(2);
     eventually_async(LONG, async || last.cli(&["EXISTS", &later]) == "1").await;
     assert!(!exists(2));

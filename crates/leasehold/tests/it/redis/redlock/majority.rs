@@ -83,7 +83,9 @@ async fn a_majority_is_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_failure_costs_no_lease() {
     let masters = Masters::aged(3);
-    let [a, b] = two_clients(&masters.url()).await;
+    // A ttl that leaves a busy machine the time to renew the lease.
+    let (url, ttl) = (masters.url(), TTL * 2);
+    let [a, b] = [client_at(&url, ttl).await, client_at(&url, ttl).await];
     let guard = lock(&a, "a").await;
     let waiting = spawn_waiter(&b.mutex("a").unwrap());
     for nth in 0..2 {
