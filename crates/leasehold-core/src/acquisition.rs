@@ -195,7 +195,8 @@ impl Acquisition {
                     return AcquireAction::Granted(granted);
                 }
             }
-            None if is_due || self.notices.interrupted => {}
+            // While requests fail, the next retry also answers an interruption: the failed request may have caused it.
+            None if is_due || self.notices.interrupted && self.failing.since.is_none() => {}
             None => return AcquireAction::Wait,
         }
         match self.attempt {

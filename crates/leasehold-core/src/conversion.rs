@@ -98,9 +98,12 @@ impl Conversion {
         self.due = now.after(wait);
     }
 
-    /// The store has notified the grant, or notices may have been lost: the next request shows that.
+    /// The store has notified the grant, or notices may have been lost: a request is due now. While requests fail, the next
+    /// retry is enough: the failed request may have interrupted the connection.
     pub fn wake(&mut self, now: Instant) {
-        self.due = self.due.min(now);
+        if self.failing.is_none() {
+            self.due = self.due.min(now);
+        }
     }
 }
 
@@ -148,6 +151,7 @@ mod tests {
         for now in [0, 10_000, 20_000] {
             assert!(sends(&failing, now));
             failing.handle_reply(ConvertReply::Failed, ttl(), at(now));
+            failing.wake(at(now));
             assert!(!sends(&failing, now));
         }
         let lost = State::Lost(Cause::Unreachable);

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use self::holds::{HoldId, Holds, Term};
 use self::state::{Cause, State};
+use crate::contention;
 use crate::policy::{Pace, Policy};
 use crate::time::{self, Instant, Ttl};
 use crate::watchdog::Terms;
@@ -60,6 +61,10 @@ pub struct Lease {
     doubted: Option<Instant>,
     /// When it was last checked because of a hint.
     checked: Option<Instant>,
+    /// Since when renewals fail.
+    failing: Option<Instant>,
+    /// When an interruption has it renewed at the earliest, after a renewal that failed.
+    retry_at: Option<Instant>,
     trouble: Option<Cause>,
     /// Why the renewed holds are lost, if fixed ones go on.
     given_up: Option<Cause>,
@@ -113,6 +118,8 @@ impl Lease {
             woken: None,
             doubted: None,
             checked: None,
+            failing: None,
+            retry_at: None,
             trouble: None,
             given_up: None,
             lost: None,
@@ -413,6 +420,9 @@ impl Lease {
                 }
             }
         }
+        let since = *self.failing.get_or_insert(now);
+        let pause = contention::retry_after(now.since(since));
+        self.retry_at = Some(self.due.min(now.after(pause)));
         self.settle(now);
     }
 
@@ -434,6 +444,8 @@ impl Lease {
             // A request from before the doubt does not end it.
             if self.doubted.is_none_or(|since| sent >= since) {
                 self.doubted = None;
+                self.failing = None;
+                self.retry_at = None;
                 self.trouble = None;
                 self.due = self.whole.due(sent, self.due);
             }
@@ -451,11 +463,12 @@ impl Lease {
     }
 
     /// The connection to the store was interrupted: the lease is in jeopardy until the store has confirmed it,
-    /// and is renewed immediately.
+    /// and is renewed immediately. After a failed renewal, which may itself have interrupted the connection, it is renewed
+    /// after a pause.
     pub fn interrupted(&mut self, now: Instant) {
         self.settle(now);
         self.trouble.get_or_insert(Cause::Unreachable);
-        self.doubt(now, now);
+        self.doubt(now, self.retry_at.map_or(now, |at| at.max(now)));
     }
 
     fn doubt(&mut self, now: Instant, renew_at: Instant) {

@@ -90,9 +90,10 @@ impl ValueWriter {
         self.newest.number
     }
 
-    /// The store may have lost the value: a connection broke, or the record moved.
+    /// The store may have lost the value: a connection broke, or the record moved. While writes fail, the retry that is due
+    /// soon is the answer: a write that failed may itself have interrupted the connection.
     pub const fn interrupted(&mut self) {
-        self.at_once = true;
+        self.at_once |= self.failing.is_none() || self.in_flight.is_some();
     }
 
     /// Returns what the host does next, by the state of the leader at this instant.
@@ -128,6 +129,8 @@ impl ValueWriter {
         if reply == WriteReply::Transient {
             let since = *self.failing.get_or_insert(now);
             self.due = now.after(contention::retry_after(now.since(since)));
+            // Only a newer value is written immediately: the failed write may have interrupted the connection.
+            self.at_once = self.newest.number != number;
             return None;
         }
         self.failing = None;
@@ -203,7 +206,10 @@ mod tests {
         let mut now = at(0);
         for _ in 0..20 {
             assert_eq!(written(&mut writer, now).unwrap().0, 1);
+            writer.interrupted();
             assert_eq!(writer.handle_reply(WriteReply::Transient, now), None);
+            writer.interrupted();
+            assert_eq!(written(&mut writer, now), None);
             let next = writer.next_timeout().unwrap();
             intervals.push(next.since(now));
             now = next;

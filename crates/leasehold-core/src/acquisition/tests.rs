@@ -70,7 +70,10 @@ fn a_refusal_is_final_only_for_a_caller_that_does_not_wait() {
 fn a_request_without_a_reply_is_repeated_under_the_same_id() {
     let mut host = Host::new(options());
     host.sends(0);
+    // The request itself may interrupt the connection, and so may that of another waiter.
+    host.notice(AcquireNotice::Interrupted, 2_000);
     host.unknown(2_000);
+    host.notice(AcquireNotice::Interrupted, 2_000);
     host.waits(2_000);
     let retry = host.next_timeout();
     assert_eq!(retry, 2_375, "a quarter of the failure, spread");

@@ -261,6 +261,22 @@ fn an_interrupted_connection_is_jeopardy_until_the_store_confirms() {
 }
 
 #[test]
+fn an_interruption_is_followed_by_a_renewal_after_a_pause_if_one_has_failed() {
+    let mut lease = renewed();
+    assert!(matches!(lease.poll(at(10.0)), Action::Renew(_)));
+    lease.interrupted(at(10.1));
+    lease.renewal_failed(at(10.1), Cause::Unreachable);
+    lease.interrupted(at(10.1));
+    assert_eq!(lease.poll(at(10.1)), Action::Wait);
+    let retry = lease.next_event(at(10.1)).unwrap();
+    assert!(retry < at(10.2), "far sooner than without an interruption");
+    assert!(matches!(lease.poll(retry), Action::Renew(_)));
+    lease.renewed(retry, ttl(30), retry);
+    lease.interrupted(retry);
+    assert!(matches!(lease.poll(retry), Action::Renew(_)));
+}
+
+#[test]
 fn a_lease_held_too_long_is_in_jeopardy_and_then_lost() {
     let policy = Policy {
         max_hold: Some(seconds(60.0)),
