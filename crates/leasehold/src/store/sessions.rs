@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::ClientId;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::backend::ListenChange;
 use super::hub::Hub;
@@ -21,6 +21,12 @@ pub(super) const PROBE: Duration = Duration::from_secs(2);
 
 /// The times between attempts to begin a session.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// A session that ends sooner counts as a failed attempt.
+const USABLE_MIN: Duration = Duration::from_secs(1);
+
+/// How long an attempt may take, beside the registration of its clients: far longer than a working server needs.
+const BEGIN_MAX: Duration = Duration::from_secs(30);
 
 /// How a store notifies the clients of a process.
 pub(super) trait Notifier: fmt::Debug + Send + Sync + 'static {
@@ -164,20 +170,62 @@ impl<N: Notifier> Shared<N> {
         let mut wait = BACKOFF.0;
         loop {
             if let Some(begun) = session.take() {
-                wait = BACKOFF.0;
+                let since = Instant::now();
                 self.notifier.serve(begun, &self.clients).await;
+                if since.elapsed() >= USABLE_MIN {
+                    wait = BACKOFF.0;
+                }
                 self.clients.registered.send_replace(None);
                 self.hub.interrupted();
             }
             tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
             wait = (wait * 2).min(BACKOFF.1);
-            match self.notifier.begin(&self.clients).await {
-                Ok(begun) => {
+            let clients = u32::try_from(self.clients.wanted().len()).unwrap_or(u32::MAX);
+            let limit = BEGIN_MAX.saturating_add(PROBE.saturating_mul(clients));
+            match timeout(limit, self.notifier.begin(&self.clients)).await {
+                Ok(Ok(begun)) => {
                     session = Some(begun);
                     self.hub.interrupted();
                 }
-                Err(error) => tracing::debug!(%error, "no notifications"),
+                Ok(Err(error)) => tracing::debug!(%error, "no notifications"),
+                Err(_) => tracing::debug!("no notifications: no reply within {limit:?}"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// A notifier whose sessions end immediately. Counts them.
+    #[derive(Debug, Default)]
+    struct EndingNotifier(AtomicU32);
+
+    impl Notifier for EndingNotifier {
+        type Session = ();
+
+        fn store(&self) -> impl fmt::Display {
+            "a store of a test"
+        }
+
+        async fn begin(&self, _clients: &Clients) -> Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        async fn serve(&self, (): (), _clients: &Clients) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_that_end_soon_follow_each_other_slowly() {
+        let sessions =
+            Sessions::start(EndingNotifier::default(), Arc::default(), BTreeSet::new()).await;
+        let minute = timeout(Duration::from_secs(60), std::future::pending::<()>());
+        assert!(minute.await.is_err());
+        let begun = sessions.shared.notifier.0.load(Ordering::Relaxed);
+        assert!((5..20).contains(&begun), "{begun}");
     }
 }

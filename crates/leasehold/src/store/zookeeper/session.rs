@@ -36,6 +36,9 @@ const PING_NUMBER: i32 = -2;
 /// The times between attempts to connect.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
+/// A connection that breaks sooner counts as a failed attempt: the server may close each at its first request.
+const USABLE_MIN: Duration = Duration::from_secs(1);
+
 /// A request that waits for its reply.
 struct Call {
     request: Request,
@@ -195,7 +198,8 @@ impl fmt::Debug for Session {
 impl Shared {
     /// Connects anew after the end of another task.
     async fn restart(&self, mut calls: Calls) {
-        let connected = self.reconnect(&SessionId::default(), &mut calls).await;
+        let (new, mut wait) = (SessionId::default(), Duration::ZERO);
+        let connected = self.reconnect(&new, &mut calls, &mut wait).await;
         if let Some(connection) = connected {
             self.run(connection, calls).await;
         }
@@ -203,26 +207,38 @@ impl Shared {
 
     /// Has connections until the store is dropped.
     async fn run(&self, mut connection: Connection, mut calls: Calls) {
+        let mut wait = Duration::ZERO;
         loop {
+            let begun = Instant::now();
             let Some(error) = self.serve(&mut connection, &mut calls).await else {
                 return;
             };
             let store = &self.settings.address;
             tracing::debug!(%error, %store, "the connection is replaced");
+            if begun.elapsed() >= USABLE_MIN {
+                wait = Duration::ZERO;
+            }
             let session = connection.session.clone();
-            let Some(next) = self.reconnect(&session, &mut calls).await else {
+            let Some(next) = self.reconnect(&session, &mut calls, &mut wait).await else {
                 return;
             };
             connection = next;
         }
     }
 
-    /// A connection that continues a session or begins another. `None`: the store was dropped.
-    async fn reconnect(&self, session: &SessionId, calls: &mut Calls) -> Option<Connection> {
+    /// A connection that continues a session or begins another, after a `wait` that each attempt makes longer. `None`: the
+    /// store was dropped.
+    async fn reconnect(
+        &self,
+        session: &SessionId,
+        calls: &mut Calls,
+        wait: &mut Duration,
+    ) -> Option<Connection> {
         self.connected.send_replace(None);
         self.settings.hub.interrupted();
-        let mut wait = BACKOFF.0;
         let connection = loop {
+            sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
+            *wait = (*wait * 2).clamp(BACKOFF.0, BACKOFF.1);
             match self.settings.connect(session).await {
                 Ok(connection) => break connection,
                 Err(error) => tracing::debug!(%error, "no connection"),
@@ -231,8 +247,6 @@ impl Shared {
             if calls.received.is_closed() {
                 return None;
             }
-            sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
-            wait = (wait * 2).min(BACKOFF.1);
         };
         if connection.session.id != session.id {
             self.sessions.fetch_add(1, Ordering::Relaxed);
