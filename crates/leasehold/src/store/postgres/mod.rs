@@ -163,6 +163,11 @@ impl Backend for Postgres {
     async fn read(&self, mut query: RunningQuery) -> Result<Page> {
         self.process.check()?;
         let read = async {
+            // Observers take turns. The semaphore is never closed.
+            let _permit = match query.watched().is_some() {
+                true => self.pool.observers.acquire().await.ok(),
+                false => None,
+            };
             for _ in 0..ATTEMPTS {
                 if self.try_read(&mut query).await?.is_some() {
                     return Ok(());

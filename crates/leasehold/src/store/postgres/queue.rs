@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use leasehold_core::ClientId;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
@@ -37,6 +37,9 @@ const CONNECTIONS: usize = 4;
 /// How many of them stay open without a job.
 const IDLE_MAX: usize = 2;
 
+/// How many observers read at once, each on a connection.
+const OBSERVERS_MAX: usize = IDLE_MAX;
+
 /// The number of operations of a transaction, so that the first does not wait long for the last, and few locks of the server
 /// are taken. A larger batch is not split.
 const OPS_MAX: usize = 256;
@@ -56,6 +59,8 @@ pub(super) struct Pool {
     pub(super) watcher: ClientId,
     state: Mutex<PoolState>,
     gc: Mutex<GarbageCollector>,
+    /// A permit for each observer that reads.
+    pub(super) observers: Semaphore,
     /// Whether other processes can notify the clients of this one.
     pub(super) can_wait: AtomicBool,
     pub(super) transactions: AtomicU64,
@@ -113,6 +118,7 @@ impl Pool {
             watcher,
             state: Mutex::default(),
             gc: Mutex::new(GarbageCollector::new()),
+            observers: Semaphore::new(OBSERVERS_MAX),
             can_wait: AtomicBool::new(false),
             transactions: AtomicU64::new(0),
         }

@@ -3,10 +3,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::__private::store::{Event, EventScope, Reply, WakeupMode};
 use leasehold::{Client, Ran};
 use leasehold_core::{Outcome, Slot};
-use leasehold_testkit::PostgresPair;
+use leasehold_testkit::{PostgresPair, Proxy};
 use tokio::time::timeout;
 
 use super::*;
@@ -44,6 +45,28 @@ async fn terminated_connections_lose_no_request() {
         server.run(&[TERMINATE]);
         holder.release("a", round).await;
     }
+}
+
+/// All of them read at the same time, again and again, and a server has few connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_observers_open_few_connections() {
+    let server = PostgresServer::start();
+    let proxy = Proxy::before_port(server.port());
+    let port = |port: u16| format!(":{port}/");
+    let store = open(
+        &server
+            .url()
+            .replace(&port(server.port()), &port(proxy.port())),
+    )
+    .await;
+    let before = proxy.stats().connections;
+    let names: Vec<_> = (0..100).map(|number| key(&format!("n{number}"))).collect();
+    join_all(names.iter().map(async |name| {
+        store.observe(name, &Slot::Value).await.unwrap();
+    }))
+    .await;
+    let opened = proxy.stats().connections - before;
+    assert!(opened < 10, "{opened}");
 }
 
 /// The server ends sessions that are idle: those without a job, which are replaced, and none that listens.
