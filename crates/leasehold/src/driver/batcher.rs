@@ -284,10 +284,18 @@ impl RouteQueue {
             .spawn(async move { Sender { queue, call: None }.run().await });
     }
 
+    /// The operations of the next call. An acquisition whose caller has given up is not sent: the store would grant it to
+    /// nobody.
     fn next_batch(&self) -> (Vec<Request>, Vec<oneshot::Sender<Reply>>) {
-        let mut pending = self.pending();
-        let count = pending.waiting.len().min(BATCH_MAX);
-        pending.waiting.drain(..count).unzip()
+        let waiting: Vec<_> = {
+            let mut pending = self.pending();
+            let count = pending.waiting.len().min(BATCH_MAX);
+            pending.waiting.drain(..count).collect()
+        };
+        let is_wanted = |(request, reply): &(Request, oneshot::Sender<Reply>)| {
+            !(request.acquires() && reply.is_closed())
+        };
+        waiting.into_iter().filter(is_wanted).unzip()
     }
 }
 

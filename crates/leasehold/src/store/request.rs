@@ -37,7 +37,6 @@ impl Request {
     }
 
     /// Whether this is an acquisition.
-    #[cfg(feature = "redis")]
     pub(crate) const fn acquires(&self) -> bool {
         matches!(self.op, Op::Acquire { .. })
     }

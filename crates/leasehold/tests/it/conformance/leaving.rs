@@ -39,6 +39,26 @@ async fn all_are_served(waiters: impl IntoIterator<Item = JoinHandle<Guard>>) {
     }
 }
 
+/// Callers give up while the store is silent. Their acquisitions would be granted to nobody.
+pub(super) async fn an_abandoned_acquisition_is_not_requested(fixture: Fixture) {
+    let (client, recorder) = fixture.recorded(Client::builder()).await;
+    recorder.set(Valve::ClosedBefore);
+    let names = (0..100).map(|_| fresh_name("unwanted"));
+    let mutexes: Vec<_> = names.map(|name| client.mutex(name).unwrap()).collect();
+    let mut waiting: Vec<_> = mutexes.iter().map(|it| Box::pin(it.lock())).collect();
+    for waiter in &mut waiting {
+        assert!(poll_once(waiter).is_pending());
+    }
+    recorder.until_stopped().await;
+    drop(waiting);
+    recorder.set(Valve::Open);
+    for mutex in &mutexes {
+        eventually_async(SOON, async || mutex.inspect().await.unwrap().is_none()).await;
+    }
+    // A few were on their way.
+    assert!(recorder.acquisitions() < 10, "{:?}", recorder.operations());
+}
+
 pub(super) async fn a_timeout_in_the_local_queue_affects_no_other_waiter(fixture: Fixture) {
     let name = fresh_name("middle");
     let (client, recorder) = fixture.recorded(Client::builder()).await;

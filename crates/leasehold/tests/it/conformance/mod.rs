@@ -141,6 +141,7 @@ conformance! {
         jobs::an_owner_that_enters_again_repeats_no_run,
         latches::counts_ids_and_ttls_are_checked,
         leaving::a_head_that_times_out_passes_its_position_on,
+        leaving::an_abandoned_acquisition_is_not_requested,
         min_hold::each_kind_of_lock_has_one,
         operations::a_release_of_all_permits_serves_all_waiters,
         sharing::a_resize_that_was_dropped_is_known_at_the_next_one,
