@@ -14,7 +14,7 @@ use super::backend::ListenChange;
 use super::hub::Hub;
 use super::lock::lock;
 use super::tasks;
-use crate::Result;
+use crate::{Error, ErrorKind, Result};
 
 /// How long the registration of a client may take, or a message of a session to itself.
 pub(super) const PROBE: Duration = Duration::from_secs(2);
@@ -101,7 +101,7 @@ impl<N: Notifier> Sessions<N> {
             shared: Arc::clone(&shared),
             task: Mutex::default(),
         };
-        let session = shared.notifier.begin(&shared.clients).await;
+        let session = shared.begin().await;
         if let Err(error) = &session {
             tracing::warn!(%error, store = %shared.notifier.store(), "waiters poll, because they cannot be notified");
         }
@@ -164,6 +164,17 @@ impl Drop for Guard<'_> {
 }
 
 impl<N: Notifier> Shared<N> {
+    /// Begins a session, within a limit that grows with the number of clients.
+    async fn begin(&self) -> Result<N::Session> {
+        let clients = u32::try_from(self.clients.wanted().len()).unwrap_or(u32::MAX);
+        let limit = BEGIN_MAX.saturating_add(PROBE.saturating_mul(clients));
+        let begun = timeout(limit, self.notifier.begin(&self.clients)).await;
+        begun.unwrap_or_else(|_| {
+            let message = format!("no reply within {limit:?}");
+            Err(Error::new(ErrorKind::Unreachable, message))
+        })
+    }
+
     /// Begins and serves sessions until this task is aborted.
     async fn run(self: Arc<Self>, mut session: Option<N::Session>) {
         let _guard = Guard(&self.clients);
@@ -180,15 +191,12 @@ impl<N: Notifier> Shared<N> {
             }
             tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64())).await;
             wait = (wait * 2).min(BACKOFF.1);
-            let clients = u32::try_from(self.clients.wanted().len()).unwrap_or(u32::MAX);
-            let limit = BEGIN_MAX.saturating_add(PROBE.saturating_mul(clients));
-            match timeout(limit, self.notifier.begin(&self.clients)).await {
-                Ok(Ok(begun)) => {
+            match self.begin().await {
+                Ok(begun) => {
                     session = Some(begun);
                     self.hub.interrupted();
                 }
-                Ok(Err(error)) => tracing::debug!(%error, "no notifications"),
-                Err(_) => tracing::debug!("no notifications: no reply within {limit:?}"),
+                Err(error) => tracing::debug!(%error, "no notifications"),
             }
         }
     }
